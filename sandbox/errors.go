@@ -48,10 +48,10 @@ const (
 	CodeTooManyRuns       Code = "too_many_runs"
 	CodeTooManyContainers Code = "too_many_containers"
 
-	CodeNotReady             Code = "not_ready"
-	CodeEngineUnavailable    Code = "engine_unavailable"
-	CodeLimitsUnenforceable  Code = "limits_unenforceable"
-	CodeStorageFull          Code = "storage_full"
+	CodeNotReady            Code = "not_ready"
+	CodeEngineUnavailable   Code = "engine_unavailable"
+	CodeLimitsUnenforceable Code = "limits_unenforceable"
+	CodeStorageFull         Code = "storage_full"
 )
 
 // Error is a classified failure with what its reader needs to act on it.

@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Options are what a [Manager] is made of. Every field is required unless it
+// says otherwise.
+type Options struct {
+	Backend Backend
+	Boxes   Boxes
+	Outputs Outputs
+	Store   Store
+	Log     *slog.Logger
+	Policy  Policy
+	// Now is the clock of records and activity. Nil: time.Now.
+	Now func() time.Time
+}
+
+// Policy are the numbers that the Manager holds callers to.
+type Policy struct {
+	// MaxContainers is how many containers may live at once.
+	MaxContainers int
+	// MaxRuns is how many commands may run at once in all containers.
+	MaxRuns int
+	// Keep is how long the calls of a container outlive it, with their
+	// output, and how long a failed container is shown.
+	Keep time.Duration
+}
+
+const (
+	// leaveGrace is how long a call goes on after its last waiting client has
+	// gone, so that a client that reconnects can join it.
+	leaveGrace = time.Second
+	// undoBudget bounds the removal of what a failed or canceled operation
+	// has made.
+	undoBudget = 30 * time.Second
+	// sweepEvery is how often old records are looked for.
+	sweepEvery = 10 * time.Minute
+)
+
+// errClosed ends what is under way when the daemon stops.
+var errClosed = Unavailable(CodeNotReady, nil, "shelld is stopping")
+
+// Manager moves containers and calls through their states. It holds no truth
+// of its own: the store and the backend do, and [Manager.Reconcile] brings it
+// in line with them. Its methods are safe for concurrent use.
+type Manager struct {
+	opts Options
+	log  *slog.Logger
+	now  func() time.Time
+
+	// stopped is closed by Close; wg waits for every goroutine of the Manager.
+	stopped chan struct{}
+	wg      sync.WaitGroup
+
+	// mu guards all below. It is held for moments only, never over a call to
+	// the store, the backend or a box.
+	mu sync.Mutex
+	// notReady is why calls are refused; nil once reconciled.
+	notReady error
+	entries  map[ID]*entry
+	calls    map[CallID]*ActiveCall
+	// byKey finds the active call of a scope and a caller's own call id.
+	byKey map[callKey]*ActiveCall
+	runs  int
+}
+
+// entry is a container in memory. Its fields are guarded by Manager.mu.
+type entry struct {
+	id        ID // of container; never changes
+	container Container
+	// box is nil unless the container is running.
+	box Box
+	// active are the calls whose commands run, or are about to run, in it.
+	active map[*ActiveCall]struct{}
+	// gone is closed when a delete that has begun has ended, well or not.
+	gone chan struct{}
+}
+
+func newEntry(c Container) *entry {
+	return &entry{id: c.ID, container: c, active: map[*ActiveCall]struct{}{}}
+}
+
+type callKey struct{ scope, callID string }
+
+// New returns a Manager that refuses all work until [Manager.Reconcile] has
+// succeeded. Close ends it.
+func New(opts Options) *Manager {
+	m := &Manager{
+		opts:     opts,
+		log:      opts.Log,
+		now:      opts.Now,
+		stopped:  make(chan struct{}),
+		notReady: Unavailable(CodeNotReady, nil, "shelld is starting; try again in a moment"),
+		entries:  map[ID]*entry{},
+		calls:    map[CallID]*ActiveCall{},
+		byKey:    map[callKey]*ActiveCall{},
+	}
+	if m.now == nil {
+		m.now = time.Now
+	}
+	m.wg.Go(m.sweepLoop)
+	return m
+}
+
+// Ready returns nil when calls are served, and else why not.
+func (m *Manager) Ready() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.notReady
+}
+
+// SetNotReady makes every call fail with err until Reconcile has succeeded.
+func (m *Manager) SetNotReady(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notReady = err
+}
+
+// Counts returns how many containers and commands live now.
+func (m *Manager) Counts() (containers, runs int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.liveLocked(), m.runs
+}
+
+// Close lets go of all sandboxes, which live on, and waits until nothing of
+// the Manager runs any more. Waiting clients get an [ErrUnavailable] error.
+// It is called once.
+func (m *Manager) Close() error {
+	close(m.stopped)
+	m.mu.Lock()
+	m.notReady = errClosed
+	boxes := make([]Box, 0, len(m.entries))
+	for _, e := range m.entries {
+		if e.box != nil {
+			boxes = append(boxes, e.box)
+		}
+	}
+	for _, a := range m.calls {
+		a.cancel(errClosed)
+	}
+	m.mu.Unlock()
+	var errs []error
+	for _, box := range boxes {
+		errs = append(errs, box.Close())
+	}
+	m.wg.Wait()
+	return errors.Join(errs...)
+}
+
+// undo returns a context for cleaning up after something that was canceled.
+func undo(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(context.WithoutCancel(ctx), undoBudget, errors.New("cleaning up took too long"))
+}
+
+func (m *Manager) liveLocked() int {
+	n := 0
+	for _, e := range m.entries {
+		if e.container.Status != StatusFailed {
+			n++
+		}
+	}
+	return n
+}
