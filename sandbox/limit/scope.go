@@ -1,0 +1,97 @@
+package limit
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// holderName is the leaf for the scope's holder, since the scope itself must
+// be free of processes to have controllers below.
+const holderName = "holder"
+
+// ScopeOptions say which systemd scope to find or to make.
+type ScopeOptions struct {
+	// Unit is the name of the scope, such as "shelld-sandboxes.scope".
+	// Required.
+	Unit string
+	// Hold starts the process that keeps the scope and returns its process id.
+	// It must outlive shelld and do nothing but wait. It is called only when
+	// the scope is not there. Required.
+	Hold func(context.Context) (pid int, err error)
+}
+
+// StartScope returns the path of a cgroup that systemd has delegated to us, to
+// be used as [Options].Parent on cgroup v2: that of a scope which sandboxes
+// live in apart from shelld and its engine, so that these units can be
+// restarted. A scope that exists is taken as it is. Root asks the system's
+// systemd, others their own.
+//
+// The error says so when no systemd answers; then open the tree without a
+// parent.
+func StartScope(ctx context.Context, opts ScopeOptions) (string, error) {
+	connect := dbus.NewUserConnectionContext
+	if os.Geteuid() == 0 {
+		connect = dbus.NewSystemConnectionContext
+	}
+	conn, err := connect(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask systemd for scope %s: %w", opts.Unit, err)
+	}
+	defer conn.Close()
+	active, err := conn.GetUnitPropertyContext(ctx, opts.Unit, "ActiveState")
+	if err != nil {
+		return "", fmt.Errorf("look for scope %s: %w", opts.Unit, err)
+	}
+	if state, ok := active.Value.Value().(string); ok && state == "active" {
+		return scopeCgroup(ctx, conn, opts.Unit)
+	}
+	pid, err := opts.Hold(ctx)
+	if err != nil {
+		return "", fmt.Errorf("start the holder of scope %s: %w", opts.Unit, err)
+	}
+	done := make(chan string, 1)
+	if _, err := conn.StartTransientUnitContext(ctx, opts.Unit, "fail", scopeProperties(pid), done); err != nil {
+		return "", fmt.Errorf("start scope %s: %w", opts.Unit, err)
+	}
+	select {
+	case <-ctx.Done():
+		return "", fmt.Errorf("start scope %s: %w", opts.Unit, context.Cause(ctx))
+	case result := <-done:
+		if result != "done" {
+			return "", fmt.Errorf("start scope %s: systemd says %q", opts.Unit, result)
+		}
+	}
+	return scopeCgroup(ctx, conn, opts.Unit)
+}
+
+func scopeProperties(pid int) []dbus.Property {
+	return []dbus.Property{
+		dbus.PropDescription("Sandboxes of shelld"),
+		dbus.PropPids(uint32(pid)), //nolint:gosec // process ids are positive
+		{Name: "Delegate", Value: godbus.MakeVariant(true)},
+		// A scope whose processes were killed must not stay as failed, or it
+		// could not be made again.
+		{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")},
+	}
+}
+
+// scopeCgroup returns the cgroup of the active scope, free of processes.
+func scopeCgroup(ctx context.Context, conn *dbus.Conn, unit string) (string, error) {
+	p, err := conn.GetUnitTypePropertyContext(ctx, unit, "Scope", "ControlGroup")
+	if err != nil {
+		return "", fmt.Errorf("find the cgroup of scope %s: %w", unit, err)
+	}
+	path, ok := p.Value.Value().(string)
+	if !ok || path == "" {
+		return "", fmt.Errorf("find the cgroup of scope %s: systemd names none", unit)
+	}
+	scope := group{hs: []hierarchy{{dir: defaultMountRoot, root: "/", v2: true}}, rel: path}
+	if err := scope.vacate(ctx, scope.child(holderName)); err != nil {
+		return "", fmt.Errorf("move the holder of scope %s to a leaf: %w", unit, err)
+	}
+	return path, nil
+}
