@@ -69,7 +69,7 @@ type Run interface {
 	// Stdin returns the command's standard input, or an [ErrConflict] error
 	// when none was asked for, or it was taken before.
 	Stdin() (io.WriteCloser, error)
-	// Output returns one of the command's streams.
+	// Output returns one of the command's streams. The caller closes it.
 	Output(stream Stream) Output
 }
 
@@ -94,6 +94,8 @@ type Output interface {
 	// until the stream ends, to w, leaving out the gap. A negative to means
 	// the end.
 	Read(ctx context.Context, w io.Writer, from, to int64, follow bool) error
+	// Close lets go of the stream.
+	Close() error
 }
 
 // Outputs holds the streams of commands that have ended.

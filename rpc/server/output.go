@@ -30,6 +30,7 @@ func (s *server) readOutput(stream sandbox.Stream) handler {
 		if err != nil {
 			return err
 		}
+		defer out.Close() //nolint:errcheck // it is only read
 		from, to, status, err := s.outputRange(w, r, out, follow)
 		if err != nil {
 			return err

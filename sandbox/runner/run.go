@@ -1,0 +1,252 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shelld/shelld/sandbox"
+	"github.com/shelld/shelld/sandbox/guest"
+	"github.com/shelld/shelld/sandbox/limit"
+	"github.com/shelld/shelld/sandbox/output"
+)
+
+const (
+	// drainBudget is how long the pipes of a command are read after its shell
+	// has ended. What background processes write later is kept, but is no
+	// part of the result.
+	drainBudget = 250 * time.Millisecond
+	// killBudget bounds the kill of everything a command has started.
+	killBudget = 10 * time.Second
+	// reportBudget is how long the guest may take to report the end of a
+	// command whose processes are gone.
+	reportBudget = time.Second
+	// retryStart is the advice to a caller whose sandbox is full.
+	retryStart = time.Second
+)
+
+var errKillBudget = errors.New("the processes of the command could not be ended in time")
+
+// run is a started command. It implements [sandbox.Run].
+type run struct {
+	box   *box
+	id    string
+	cmd   sandbox.Command
+	proc  *guest.Process
+	group *limit.Run // nil without cgroups
+	began time.Time
+
+	stdout, stderr *output.Spool
+	// flowing counts the streams that have not ended; at zero closed closes.
+	flowing atomic.Int32
+	// end carries the first request to kill the command.
+	end chan sandbox.Reason
+	// done is closed when result is fixed.
+	done, closed chan struct{}
+	result       sandbox.Result
+
+	mu sync.Mutex // guards the rest
+	// stdin is nil when there is none or it is taken.
+	stdin *os.File
+	// readers counts the outputs that were handed out, and one for the run
+	// itself while it lives; at zero the spools are closed.
+	readers int
+}
+
+func (b *box) newRun(id string, cmd sandbox.Command, proc *guest.Process, group *limit.Run) *run {
+	r := &run{
+		box: b, id: id, cmd: cmd, proc: proc, group: group, began: time.Now(),
+		stdout: b.opts.Spools.create(cmd.Call, cmd.Index, sandbox.Stdout),
+		stderr: b.opts.Spools.create(cmd.Call, cmd.Index, sandbox.Stderr),
+		end:    make(chan sandbox.Reason, 1), done: make(chan struct{}), closed: make(chan struct{}),
+		stdin: proc.Stdin, readers: 1,
+	}
+	r.flowing.Store(2)
+	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stdout, proc.Stdout) })
+	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stderr, proc.Stderr) })
+	b.spawn(r.live)
+	return r
+}
+
+// consume moves one stream into its spool until its last writer has gone.
+func (r *run) consume(ctx context.Context, spool *output.Spool, pipe *os.File) {
+	if err := spool.Consume(ctx, pipe); err != nil {
+		spool.Finish() // so that its readers come to an end
+	}
+	if err := errors.Join(spool.Err(), pipe.Close()); err != nil {
+		r.box.opts.Log.WarnContext(ctx, "output not kept whole", "container_id", r.box.id, "run", r.id, "err", err)
+	}
+	if r.flowing.Add(-1) == 0 {
+		close(r.closed)
+	}
+}
+
+// live takes the run from its start until nothing of it needs shelld any more.
+func (r *run) live(ctx context.Context) {
+	defer r.letGo()
+	reason, ok := r.await(ctx)
+	if !ok {
+		return
+	}
+	r.result = r.conclude(ctx, reason)
+	close(r.done)
+
+	r.closeStdin()
+	if r.group != nil {
+		if err := r.group.Release(); err != nil {
+			r.box.opts.Log.WarnContext(ctx, "cgroup of a run not removed", "container_id", r.box.id, "run", r.id, "err", err)
+		}
+	}
+	select {
+	case <-r.closed:
+		_ = r.box.client.Forget(r.id) // fails only with the connection, which the box watches
+	case <-ctx.Done():
+	}
+}
+
+// await waits until the command has ended or is to be ended, and ends it then.
+// The reason is empty for a command that ended by itself. It returns false
+// when shelld lets go of the sandbox first.
+func (r *run) await(ctx context.Context) (reason sandbox.Reason, ok bool) {
+	deadline := time.NewTimer(r.cmd.Timeout) // on a clock that does not count sleep
+	defer deadline.Stop()
+	select {
+	case <-r.proc.Done():
+	case <-deadline.C:
+		reason = sandbox.ReasonTimeout
+	case reason = <-r.end:
+	case <-ctx.Done():
+		return "", false
+	}
+	if reason != "" {
+		r.kill(ctx)
+	}
+	drained := time.NewTimer(drainBudget)
+	defer drained.Stop()
+	select {
+	case <-r.closed:
+	case <-drained.C:
+	case <-ctx.Done():
+		return "", false
+	}
+	return reason, true
+}
+
+// kill ends everything the command has started, from outside, and waits for
+// the guest to report it. A sandbox in which that can't be done is given up.
+func (r *run) kill(ctx context.Context) {
+	killCtx, cancel := context.WithTimeoutCause(ctx, killBudget, errKillBudget)
+	defer cancel()
+	var err error
+	if r.group != nil {
+		err = r.group.Kill(killCtx)
+	} else {
+		err = r.box.client.Kill(killCtx, r.id)
+	}
+	if err != nil {
+		r.box.fail(fmt.Errorf("a command in it could not be ended: %w", err))
+		return
+	}
+	report := time.NewTimer(reportBudget)
+	defer report.Stop()
+	select {
+	case <-r.proc.Done():
+	case <-report.C:
+		r.box.fail(errors.New("its process 1 stopped answering"))
+	case <-ctx.Done():
+	}
+}
+
+// letGo drops the run's own hold on its spools.
+func (r *run) letGo() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.readers--
+	if r.readers > 0 {
+		return
+	}
+	if err := errors.Join(r.stdout.Close(), r.stderr.Close()); err != nil {
+		r.box.opts.Log.Warn("spool not closed", "run", r.id, "err", err)
+	}
+}
+
+// End implements [sandbox.Run].
+func (r *run) End(reason sandbox.Reason) {
+	select {
+	case r.end <- reason:
+	default: // it is being ended already
+	}
+}
+
+// Done implements [sandbox.Run].
+func (r *run) Done() <-chan struct{} { return r.done }
+
+// Result implements [sandbox.Run].
+func (r *run) Result() sandbox.Result { return r.result }
+
+// Closed implements [sandbox.Run].
+func (r *run) Closed() <-chan struct{} { return r.closed }
+
+// Streams implements [sandbox.Run].
+func (r *run) Streams() (stdout, stderr json.RawMessage) {
+	return encodeMeta(r.stdout), encodeMeta(r.stderr)
+}
+
+// encodeMeta returns what is needed to open the spool again; nothing for an
+// empty stream, which has no file.
+func encodeMeta(spool *output.Spool) json.RawMessage {
+	meta := spool.Meta()
+	if meta.Produced == 0 {
+		return nil
+	}
+	text, err := json.Marshal(meta)
+	if err != nil {
+		return nil // cannot be: it has numbers and a flag
+	}
+	return text
+}
+
+// Output implements [sandbox.Run].
+func (r *run) Output(stream sandbox.Stream) sandbox.Output {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.readers > 0 {
+		r.readers++
+	}
+	spool := r.stdout
+	if stream == sandbox.Stderr {
+		spool = r.stderr
+	}
+	return spoolOutput{Spool: spool, close: func() error { r.letGo(); return nil }}
+}
+
+// Stdin implements [sandbox.Run].
+func (r *run) Stdin() (io.WriteCloser, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stdin == nil {
+		return nil, &sandbox.Error{
+			Class: sandbox.ErrConflict, Code: sandbox.CodeInUse,
+			Message: `the command's standard input is at its end or taken; ask for it with "stdin": "stream" and send it once`,
+		}
+	}
+	stdin := r.stdin
+	r.stdin = nil
+	return stdin, nil
+}
+
+// closeStdin closes an input that nobody has taken.
+func (r *run) closeStdin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stdin != nil {
+		_ = r.stdin.Close() // nothing was written to it
+		r.stdin = nil
+	}
+}
