@@ -1,0 +1,317 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	"github.com/shelld/shelld/sandbox"
+)
+
+// Options are the options of [Open].
+type Options struct {
+	Dirs
+	// Address is the socket of an existing containerd to use instead of one of
+	// our own; for root only. Empty: our own.
+	Address string
+	// External says that something else, such as systemd, starts the engine
+	// process. False: Open starts it when none runs.
+	External bool
+	// Command is the command line of the engine process; nil: this executable
+	// with "engine" and the flags --root, --run and --libexec.
+	Command []string
+	// HostPaths are further read-only paths of the host for sandboxes.
+	HostPaths []string
+	// Clone3 lets commands use clone3(2), which is needed to start processes
+	// in a cgroup of version 2.
+	Clone3 bool
+	// StartTimeout is how long the engine may take to answer. Zero: 15 s.
+	StartTimeout time.Duration
+	// GuestTimeout is how long a guest may take to listen. Zero: 10 s.
+	GuestTimeout time.Duration
+	// Host is where the requirements are looked up; zero: this machine.
+	Host Host
+	// Logger gets what goes wrong without failing a call; nil discards it.
+	Logger *slog.Logger
+}
+
+const (
+	defaultStartTimeout = 15 * time.Second
+	defaultGuestTimeout = 10 * time.Second
+	// reconnect bounds the pause before the client looks for a containerd that
+	// was away.
+	reconnect = 500 * time.Millisecond
+	// undoBudget is how long it may take to remove what a failed call made.
+	undoBudget = 20 * time.Second
+	// ctrdNamespace is containerd's namespace of all that is ours.
+	ctrdNamespace = "shelld"
+)
+
+// Engine is a [sandbox.Backend] on containerd. It is safe for concurrent use.
+// Its calls fail with [sandbox.ErrUnavailable] while containerd is away and
+// work again when it is back.
+type Engine struct {
+	opts   Options
+	mode   Mode
+	client *containerd.Client
+	holder *holderClient
+	logger *slog.Logger
+
+	// starting serialises starts of the engine process; started waits for it.
+	starting sync.Mutex
+	started  sync.WaitGroup
+
+	// idsMu guards ids, which is nil until it was read from containerd.
+	idsMu sync.Mutex
+	ids   *idPool
+}
+
+var _ sandbox.Backend = (*Engine)(nil)
+
+// Info says which engine is in use.
+type Info struct {
+	Mode Mode
+	// Address is containerd's socket.
+	Address string
+	// ContainerdVersion is empty while containerd is away.
+	ContainerdVersion string
+	// Own is true for a containerd of our own; Restarts is how often its
+	// holder has had to start it again.
+	Own      bool
+	Restarts int
+	// HolderPID and ContainerdPID are 0 when not known.
+	HolderPID, ContainerdPID int
+}
+
+// Open connects to the engine of opts.Dirs, starts it if none runs, and returns
+// when containerd answers. The engine outlives the returned object, which the
+// caller closes.
+//
+// Errors match [sandbox.ErrUnavailable]: with [sandbox.CodeNotReady] the
+// machine lacks something, which the message names; with
+// [sandbox.CodeEngineUnavailable] a later attempt may succeed.
+func Open(ctx context.Context, opts Options) (*Engine, error) {
+	if err := opts.Dirs.validate(); err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.StartTimeout == 0 {
+		opts.StartTimeout = defaultStartTimeout
+	}
+	if opts.GuestTimeout == 0 {
+		opts.GuestTimeout = defaultGuestTimeout
+	}
+	e := &Engine{opts: opts, mode: hostMode(), logger: opts.Logger, holder: newHolderClient(opts.Dirs)}
+	if err := e.require(); err != nil {
+		return nil, err
+	}
+	var err error
+	e.client, err = containerd.New(e.address(), containerd.WithTimeout(reconnect), containerd.WithDefaultNamespace(ctrdNamespace))
+	if err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	if err := e.Ensure(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// require checks what can be known before anything is started.
+func (e *Engine) require() error {
+	if e.opts.Address == "" {
+		if err := Require(e.opts.Host, e.opts.Dirs, e.mode); err != nil {
+			return err
+		}
+	} else if e.mode != ModeRoot {
+		return notReady("an existing containerd (%s) can only be used by root; run shelld as root, or without [engine] address", e.opts.Address)
+	}
+	// Names an unsupported host now instead of at the first sandbox.
+	_, err := e.hostImage()
+	return err
+}
+
+func (e *Engine) own() bool { return e.opts.Address == "" }
+
+func (e *Engine) address() string {
+	if e.own() {
+		return e.opts.containerdSocket()
+	}
+	return e.opts.Address
+}
+
+// Ensure returns when containerd answers, after starting the engine process if
+// none runs. Call it when other calls say that the engine is away.
+func (e *Engine) Ensure(ctx context.Context) error {
+	e.starting.Lock()
+	defer e.starting.Unlock()
+	if e.own() {
+		// Made here so that the daemon's user owns them in any case.
+		if err := prepareDirs(e.opts.Dirs); err != nil {
+			return err
+		}
+		if err := e.startLocked(ctx); err != nil {
+			return err
+		}
+	} else if err := os.MkdirAll(filepath.Join(e.opts.Run, "sb"), 0o711); err != nil {
+		return fmt.Errorf("make guest directory: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, e.opts.StartTimeout, errors.New("it did not answer in time"))
+	defer cancel()
+	tick := time.NewTicker(holderPoll)
+	defer tick.Stop()
+	for {
+		_, err := e.client.Version(ctx)
+		if err == nil {
+			return nil
+		}
+		// The client waits for a pause before it dials again; not here.
+		if conn, ok := e.client.Conn().(interface{ ResetConnectBackoff() }); ok {
+			conn.ResetConnectBackoff()
+		}
+		select {
+		case <-ctx.Done():
+			return sandbox.Unavailable(sandbox.CodeEngineUnavailable, errors.Join(context.Cause(ctx), err),
+				"containerd (%s) does not answer; %s", e.address(), e.advice())
+		case <-tick.C:
+		}
+	}
+}
+
+func (e *Engine) advice() string {
+	switch {
+	case !e.own():
+		return "start it, or remove [engine] address from the configuration"
+	case e.opts.External:
+		return "start the unit shelld-engine, and see " + e.opts.log()
+	}
+	return "see " + e.opts.log()
+}
+
+// startLocked starts the engine process when no holder answers, and returns
+// when one does.
+func (e *Engine) startLocked(ctx context.Context) error {
+	if _, err := e.holder.state(ctx); err == nil {
+		return nil
+	}
+	ended := make(chan error, 1)
+	if !e.opts.External {
+		if err := e.spawn(ended); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, e.opts.StartTimeout, errors.New("it did not answer in time"))
+	defer cancel()
+	tick := time.NewTicker(holderPoll)
+	defer tick.Stop()
+	for {
+		_, err := e.holder.state(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case exit := <-ended:
+			// Another engine process may have been faster and have the lock.
+			if lock, err := lockFile(e.opts.engineLock()); err == nil {
+				return sandbox.Unavailable(sandbox.CodeNotReady, errors.Join(exit, lock.Close()),
+					"the engine cannot start: %s", firstLine(e.spawnOutput(), e.opts.log()))
+			}
+		case <-ctx.Done():
+			return sandbox.Unavailable(sandbox.CodeEngineUnavailable, errors.Join(context.Cause(ctx), err),
+				"the engine does not answer; %s", e.advice())
+		case <-tick.C:
+		}
+	}
+}
+
+func (e *Engine) spawnOutput() string { return filepath.Join(e.opts.Run, "engine.out") }
+
+// spawn starts the engine process. ended receives its end, should that come.
+func (e *Engine) spawn(ended chan<- error) error {
+	argv := e.opts.Command
+	if argv == nil {
+		exe, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find own executable: %w", err)
+		}
+		argv = []string{exe, "engine", "--root", e.opts.Root, "--run", e.opts.Run, "--libexec", e.opts.Libexec}
+	}
+	output, err := os.OpenFile(e.spawnOutput(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open engine output: %w", err)
+	}
+	cmd := detached(argv, output)
+	err = cmd.Start()
+	if err := errors.Join(err, output.Close()); err != nil {
+		return fmt.Errorf("start engine: %w", err)
+	}
+	// Keeps the engine from becoming a zombie. It ends with the engine, which
+	// outlives this process by design, so nobody waits for it.
+	go waitFor(cmd, ended)
+	return nil
+}
+
+func waitFor(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }
+
+// Info describes the engine as it is now.
+func (e *Engine) Info(ctx context.Context) Info {
+	info := Info{Mode: e.mode, Address: e.address(), Own: e.own()}
+	if v, err := e.client.Version(ctx); err == nil {
+		info.ContainerdVersion = v.Version
+	}
+	if !e.own() {
+		return info
+	}
+	if state, err := e.holder.state(ctx); err == nil {
+		info.Restarts, info.HolderPID, info.ContainerdPID = state.Restarts, state.PID, state.Containerd
+	}
+	return info
+}
+
+// Close ends the connection to the engine, which goes on running.
+func (e *Engine) Close() error {
+	e.holder.close()
+	if err := e.client.Close(); err != nil {
+		return fmt.Errorf("close engine connection: %w", err)
+	}
+	return nil
+}
+
+// Stop ends the holder, containerd and with them the engine process, and
+// returns when they have ended. Sandboxes that still exist go on running and
+// are found again by the next engine. It does nothing to a containerd that is
+// not our own, or when no engine runs.
+func (e *Engine) Stop(ctx context.Context) error {
+	if !e.own() {
+		return nil
+	}
+	state, err := e.holder.state(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // nobody answers: nothing to stop
+	}
+	if _, err := e.holder.stop(ctx); err != nil {
+		return fmt.Errorf("stop engine: %w", err)
+	}
+	if err := waitProcess(ctx, state.PID); err != nil {
+		return fmt.Errorf("stop engine: %w", err)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("stop engine: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// withNamespace marks the calls of ctx as ours.
+func withNamespace(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, ctrdNamespace)
+}

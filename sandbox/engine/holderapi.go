@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// holderState is the answer of GET /state.
+type holderState struct {
+	PID        int       `json:"pid"`
+	Containerd int       `json:"containerd_pid"`
+	Mode       Mode      `json:"mode"`
+	Version    string    `json:"version"`
+	Restarts   int       `json:"restarts"`
+	UIDs       []idRange `json:"uids"`
+	GIDs       []idRange `json:"gids"`
+}
+
+const (
+	// maxRequest bounds a request's body. Unit: bytes.
+	maxRequest = 1 << 20
+	// requestTime bounds one request to the holder.
+	requestTime = 30 * time.Second
+)
+
+// serveHTTP answers on listener, which it closes, until ctx ends.
+func (h *holder) serveHTTP(ctx context.Context, listener *net.UnixListener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { reply(w, h.state(), nil) })
+	mux.HandleFunc("POST /rootfs", func(w http.ResponseWriter, r *http.Request) {
+		var req rootRequest
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&req)
+		if err == nil {
+			err = prepareRoot(h.dirs, req)
+		}
+		reply(w, struct{}{}, err)
+	})
+	mux.HandleFunc("POST /stop", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, h.state(), nil)
+		h.stop(errStopped)
+	})
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: time.Second, ReadTimeout: requestTime, WriteTimeout: requestTime,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		budget, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), requestTime, errors.New("holder requests did not end"))
+		defer cancel()
+		stopped <- server.Shutdown(budget)
+	}()
+	err := server.Serve(sameUserListener{listener})
+	if !errors.Is(err, http.ErrServerClosed) {
+		h.stop(err)
+		return errors.Join(fmt.Errorf("serve holder socket: %w", err), <-stopped)
+	}
+	return <-stopped
+}
+
+func (h *holder) state() holderState {
+	pid, restarts := h.containerd.state()
+	return holderState{
+		PID: os.Getpid(), Containerd: pid, Mode: h.mode, Version: version(), Restarts: restarts,
+		UIDs: h.uids, GIDs: h.gids,
+	}
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return ""
+}
+
+func reply(w http.ResponseWriter, value any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		value = map[string]string{"error": err.Error()}
+	}
+	// A peer that has gone does not read the answer.
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+// sameUserListener drops connections of other users. The socket's mode keeps
+// them out already; this holds when someone has opened its directory.
+type sameUserListener struct{ *net.UnixListener }
+
+func (l sameUserListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if peerIsUs(conn) {
+			return conn, nil
+		}
+		// Nothing was written that Close could lose.
+		_ = conn.Close()
+	}
+}
+
+func peerIsUs(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ours := false
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		ours = err == nil && int(cred.Uid) == os.Geteuid()
+	})
+	return err == nil && ours
+}
