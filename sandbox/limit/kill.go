@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,9 +18,9 @@ const (
 	// still. One that sleeps in the kernel without end would never do so; then
 	// the kill goes on without, and comes back for what was forked meanwhile.
 	freezeBudget = 50 * time.Millisecond
-	// roundBudget is how long a v1 kill waits for killed processes to be gone
-	// before it looks for new ones.
-	roundBudget = 30 * time.Millisecond
+	// roundBudget is how long a kill waits for killed processes to be gone
+	// before it starts again from the beginning.
+	roundBudget = time.Second
 )
 
 var (
@@ -37,80 +38,85 @@ func (g group) kill(ctx context.Context, spare int) error {
 		round = g.killUnified
 	}
 	for {
-		err := round(ctx, spare)
-		if err != nil {
-			return fmt.Errorf("kill cgroup %s: %w", g.rel, err)
-		}
-		wait, cancel := context.WithTimeoutCause(ctx, roundBudget, errRoundBudget)
-		err = until(wait, g.empty)
+		again, cancel := context.WithTimeoutCause(ctx, roundBudget, errRoundBudget)
+		empty, err := round(again, spare)
 		cancel()
 		switch {
-		case err == nil:
+		case empty:
 			return nil
 		case ctx.Err() != nil:
 			left, _ := g.pidsBelow()
 			return fmt.Errorf("kill cgroup %s: %d processes left: %w", g.rel, len(left), context.Cause(ctx))
-		case !errors.Is(err, errRoundBudget):
+		case err != nil && !errors.Is(err, errRoundBudget):
 			return fmt.Errorf("kill cgroup %s: %w", g.rel, err)
 		}
 	}
 }
 
-func (g group) empty() (bool, error) {
-	populated, err := g.populated()
-	return !populated, err
-}
-
 // killUnified lets the kernel kill the cgroup at once, with whatever forks in
-// it at that moment. There is nothing to spare: a guest on v2 is never inside
-// a run.
-func (g group) killUnified(context.Context, int) error {
-	err := writeFile(filepath.Join(g.dir(), "cgroup.kill"), "1")
+// it at that moment, and waits until it is empty. There is nothing to spare: a
+// guest on v2 is never inside a run.
+func (g group) killUnified(ctx context.Context, _ int) (empty bool, err error) {
+	err = writeFile(filepath.Join(g.dir(), "cgroup.kill"), "1")
 	if gone(err) {
-		return nil
+		return true, nil
 	}
-	return err
+	if err != nil {
+		return false, err
+	}
+	err = until(ctx, func() (bool, error) {
+		populated, err := g.populated()
+		return !populated, err
+	})
+	return err == nil, err
 }
 
-// killFrozen makes all processes stand still, so that none can fork and no pid
-// can change its owner between listing and killing, kills them, and lets them
-// go, since a frozen process does not die on v1.
-func (g group) killFrozen(ctx context.Context, spare int) (err error) {
+// killFrozen kills what is in a v1 cgroup now and waits until it is empty or
+// something new is in it.
+func (g group) killFrozen(ctx context.Context, spare int) (empty bool, err error) {
 	pids, err := g.pidsBelow()
-	if err != nil || !others(pids, spare) {
-		return err
+	if err != nil {
+		return false, err
 	}
+	var killed []int
+	if slices.ContainsFunc(pids, func(pid int) bool { return pid != spare }) {
+		if killed, err = g.killStill(ctx, spare); err != nil {
+			return false, err
+		}
+	}
+	err = until(ctx, func() (bool, error) {
+		pids, err := g.pidsBelow()
+		empty = len(pids) == 0
+		fresh := slices.ContainsFunc(pids, func(pid int) bool { return pid != spare && !slices.Contains(killed, pid) })
+		return empty || fresh, err
+	})
+	return empty, err
+}
+
+// killStill makes all processes stand still, so that none can fork and no pid
+// can change its owner between listing and killing, kills them, and lets them
+// go, since a frozen process does not die on v1. It returns whom it killed.
+func (g group) killStill(ctx context.Context, spare int) (killed []int, err error) {
 	if err := g.setFrozen(true); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, g.setFrozen(false)) }()
 	wait, cancel := context.WithTimeoutCause(ctx, freezeBudget, errFreezeBudget)
 	defer cancel()
 	if err := until(wait, g.frozen); err != nil && wait.Err() == nil {
-		return err
+		return nil, err
 	}
-	pids, err = g.pidsBelow()
+	killed, err = g.pidsBelow()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, pid := range pids {
-		if pid == spare {
-			continue
-		}
+	killed = slices.DeleteFunc(killed, func(pid int) bool { return pid == spare })
+	for _, pid := range killed {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("kill process %d: %w", pid, err)
+			return nil, fmt.Errorf("kill process %d: %w", pid, err)
 		}
 	}
-	return nil
-}
-
-func others(pids []int, spare int) bool {
-	for _, pid := range pids {
-		if pid != spare {
-			return true
-		}
-	}
-	return false
+	return killed, nil
 }
 
 // setFrozen freezes or thaws a v1 cgroup with all below it.

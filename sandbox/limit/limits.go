@@ -21,7 +21,8 @@ type Limits struct {
 	// Pids caps the number of processes and threads.
 	Pids int64
 	// CPUMillis caps processor time, in thousandths of one processor, at
-	// least 10.
+	// least 10. On v1 the kernel refuses a cap above that of a cgroup further
+	// up, and one below that of a cgroup further down.
 	CPUMillis int64
 }
 

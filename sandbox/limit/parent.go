@@ -26,7 +26,10 @@ func (t *Tree) openV2(h hierarchy, opts Options) error {
 		}
 		parent = own
 	}
-	const fix = "start shelld as a systemd user service, or name a delegated cgroup as its parent"
+	fix := "start shelld as a systemd user service, or name a delegated cgroup as its parent"
+	if os.Geteuid() == 0 {
+		fix = "name a delegated cgroup that has the controllers as its parent"
+	}
 	p := group{hs: []hierarchy{h}, rel: parent}
 	t.mode, t.root = V2, p.child(opts.Name)
 	if err := t.root.create(); refused(err) || errors.Is(err, fs.ErrNotExist) {

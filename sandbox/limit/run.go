@@ -45,7 +45,11 @@ func (r *Run) Populated() (bool, error) { return r.group.populated() }
 // none of its threads is inside. When ctx ends first the error wraps its
 // cause. Do not call it before the guest has answered that the command is
 // started: an empty cgroup may be one that the command is yet to enter.
-func (r *Run) Kill(ctx context.Context) error { return r.group.kill(ctx, r.box.guest) }
+func (r *Run) Kill(ctx context.Context) error {
+	// If it was released before, it can be removed now.
+	defer r.box.tree.nudge()
+	return r.group.kill(ctx, r.box.guest)
+}
 
 // SetLimits caps the run.
 func (r *Run) SetLimits(l Limits) (Report, error) { return r.group.setLimits(l) }
