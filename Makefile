@@ -96,7 +96,9 @@ generate-check: ## fail when generated files are not up to date
 
 .PHONY: tidy-check
 tidy-check: ## fail when a go.mod or go.sum is not tidy
-	@for dir in . $(MODULES); do echo "go mod tidy -diff in $$dir" && $(GO) -C $$dir mod tidy -diff || exit 1; done
+	@status=0; for dir in . $(MODULES); do \
+		echo "go mod tidy -diff in $$dir"; $(GO) -C $$dir mod tidy -diff || status=1; \
+	done; exit $$status
 
 .PHONY: ci
 ci: ## run everything that continuous integration runs

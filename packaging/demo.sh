@@ -43,7 +43,7 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 ours() {
 	local proc
 	for proc in /proc/[0-9]*; do
-		if tr '\0' ' ' <"$proc/cmdline" 2>/dev/null | grep -qF "$dir/"; then
+		if tr '\0' ' ' 2>/dev/null <"$proc/cmdline" | grep -qF "$dir/"; then
 			echo "${proc#/proc/}"
 		fi
 	done
@@ -78,15 +78,17 @@ remove_dir() {
 clean_up() {
 	local status=$? pid
 	trap - EXIT
-	trap '' INT TERM HUP
+	# Nothing stops the cleaning, not even that nobody reads its words.
+	trap '' INT TERM HUP PIPE
+	set +e
 	if [ "$status" != 0 ] && [ -s "$log" ]; then
 		heading "The daemon's last words"
 		tail -n 20 "$log"
 	fi
 	heading "Cleaning up"
 	if [ -n "$daemon" ]; then
-		timeout 20 bin/shellctl shutdown --sandboxes >/dev/null 2>&1 || kill -TERM "$daemon" 2>/dev/null || :
-		wait_until 15 gone "$daemon" || :
+		timeout 20 bin/shellctl shutdown --sandboxes >/dev/null 2>&1 || kill -TERM "$daemon" 2>/dev/null
+		wait_until 15 gone "$daemon"
 	fi
 	if ! wait_until 5 nothing_of_ours; then
 		say "The daemon left processes behind; ending them."
@@ -101,6 +103,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
+trap 'exit 141' PIPE
 
 # limits_work tells whether cgroups can be used by us to enforce limits.
 limits_work() {
