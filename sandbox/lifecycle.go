@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 )
 
 // Create makes a container and returns when commands can run in it. When ctx
@@ -107,6 +108,9 @@ func (m *Manager) start(ctx context.Context, e *entry) error {
 		return err
 	}
 	c.Status, c.Limits = StatusRunning, box.Limits()
+	if !m.opts.Policy.AllowUnenforced && !(c.Limits.Memory.Enforced && c.Limits.Pids.Enforced) {
+		return errors.Join(unenforceable(), box.Close())
+	}
 	if err := m.opts.Store.PutContainer(ctx, c); err != nil {
 		return errors.Join(err, box.Close())
 	}
@@ -220,6 +224,26 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 	}
 	delete(m.entries, c.ID)
 	return nil
+}
+
+// DeleteAll deletes every container, as [Manager.Delete] does, and creates no
+// more.
+func (m *Manager) DeleteAll(ctx context.Context) error {
+	m.mu.Lock()
+	m.notReady = errClosed
+	entries := slices.Collect(maps.Values(m.entries))
+	m.mu.Unlock()
+	errs := make([]error, len(entries))
+	var wg sync.WaitGroup
+	for i, e := range entries {
+		wg.Go(func() {
+			if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
+				errs[i] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // Container returns the container and counts as activity.

@@ -30,6 +30,9 @@ type Policy struct {
 	// Keep is how long the calls of a container outlive it, with their
 	// output, and how long a failed container is shown.
 	Keep time.Duration
+	// AllowUnenforced lets containers start where the memory limit or the
+	// process limit cannot be enforced.
+	AllowUnenforced bool
 }
 
 const (

@@ -1,0 +1,254 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shelld/shelld/daemon/config"
+	"github.com/shelld/shelld/daemon/instance"
+	"github.com/shelld/shelld/daemon/store"
+	"github.com/shelld/shelld/rpc/server"
+	"github.com/shelld/shelld/rpc/socket"
+	"github.com/shelld/shelld/sandbox"
+	"github.com/shelld/shelld/sandbox/engine"
+	"github.com/shelld/shelld/sandbox/limit"
+	"github.com/shelld/shelld/sandbox/runner"
+)
+
+const (
+	// drainBudget is how long answers that are under way may take at a stop.
+	drainBudget = 3 * time.Second
+	// shutdownBudget bounds the removal of all sandboxes before a stop.
+	shutdownBudget = 60 * time.Second
+	// headerBudget is how long a client may take to send a request's headers,
+	// and idleBudget how long a connection is kept without a request.
+	headerBudget = 10 * time.Second
+	idleBudget   = 5 * time.Minute
+	maxHeaders   = 64 << 10 // bytes
+
+	// defaultMemory and defaultIdleMinutes are upstream's defaults, and
+	// sandboxPids caps the processes of a sandbox.
+	defaultMemory      = "1g"
+	defaultIdleMinutes = 20
+	sandboxPids        = 512
+)
+
+// Options say how the daemon runs. All fields are required.
+type Options struct {
+	Config  *config.Config
+	Paths   config.Paths
+	Libexec string
+	// ExternalEngine says that something else, such as systemd, starts the
+	// engine.
+	ExternalEngine bool
+	Version        string
+	Log            *slog.Logger
+}
+
+// daemon is a running shelld.
+type daemon struct {
+	opts    Options
+	log     *slog.Logger
+	backend *backend
+	tree    *limit.Tree
+	manager *sandbox.Manager
+	// shutdown ends Run; its cause says whether sandboxes go too.
+	shutdown context.CancelCauseFunc
+}
+
+// errShutdownAll is the cause of a stop that takes the sandboxes along.
+var errShutdownAll = errors.New("shutdown with all sandboxes")
+
+// Run runs the daemon until ctx ends or a client asks for a shutdown, and
+// returns nil then. Errors say why it could not start.
+func Run(ctx context.Context, opts Options) (err error) {
+	ctx, shutdown := context.WithCancelCause(ctx)
+	defer shutdown(nil)
+	d := &daemon{opts: opts, log: opts.Log, backend: &backend{}, shutdown: shutdown}
+	var closers closers
+	defer func() { err = errors.Join(err, closers.close()) }()
+
+	claim, err := instance.Take(ctx, opts.Paths.Root)
+	if err != nil {
+		return err
+	}
+	closers.add(claim.Close)
+	records, err := store.Open(ctx, filepath.Join(opts.Paths.Root, "state.db"))
+	if err != nil {
+		return err
+	}
+	closers.add(records.Close)
+	listener, err := socket.Listen(ctx, opts.Paths.Socket)
+	if err != nil {
+		return err
+	}
+	closers.add(listener.Close)
+	if d.tree, err = d.openTree(ctx); err != nil {
+		return err
+	}
+	closers.add(d.tree.Close)
+	spools, err := runner.OpenSpools(filepath.Join(opts.Paths.Root, "spool"),
+		int64(opts.Config.Output.SpoolPerStream), int64(opts.Config.Output.SpoolTotal))
+	if err != nil {
+		return err
+	}
+	d.manager = sandbox.New(d.managerOptions(records, spools))
+	return d.serve(ctx, listener)
+}
+
+// serve runs the API and the engine's keeper until ctx ends, and then stops
+// them in order.
+func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
+	api := &http.Server{
+		Handler: server.New(server.Options{
+			Manager: d.manager, Defaults: d.defaults(), Info: d.info,
+			Shutdown: d.requestShutdown, Foreign: socket.Authorize, Log: d.log,
+		}),
+		ReadHeaderTimeout: headerBudget,
+		IdleTimeout:       idleBudget,
+		MaxHeaderBytes:    maxHeaders,
+		ConnContext:       socket.ConnContext,
+		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := api.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve %s: %w", d.opts.Paths.Socket, err)
+		}
+		return nil
+	})
+	group.Go(func() error { d.keepEngine(ctx); return nil })
+	d.notify("READY=1")
+	d.log.InfoContext(ctx, "serving", "socket", d.opts.Paths.Socket, "version", d.opts.Version)
+
+	group.Go(func() error {
+		<-ctx.Done()
+		return d.stop(ctx, api)
+	})
+	err := group.Wait()
+	if e := d.backend.engine.Load(); e != nil {
+		err = errors.Join(err, e.Close())
+	}
+	d.log.InfoContext(ctx, "stopped", "cause", context.Cause(ctx))
+	return err
+}
+
+// stop ends the API: new work is refused, waiting clients are told, and
+// answers under way get a moment to finish. Sandboxes live on unless the
+// shutdown was to take them along.
+func (d *daemon) stop(ctx context.Context, api *http.Server) error {
+	d.notify("STOPPING=1")
+	all := errors.Is(context.Cause(ctx), errShutdownAll)
+	ctx = context.WithoutCancel(ctx)
+	var errs []error
+	if all {
+		errs = append(errs, d.removeSandboxes(ctx))
+	}
+	errs = append(errs, d.manager.Close())
+	if all {
+		errs = append(errs, d.stopEngine(ctx))
+	}
+	drainCtx, cancel := context.WithTimeoutCause(ctx, drainBudget, errors.New("clients took too long"))
+	defer cancel()
+	if err := api.Shutdown(drainCtx); err != nil {
+		d.log.WarnContext(ctx, "connections broken off", "err", err)
+		errs = append(errs, api.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (d *daemon) requestShutdown(sandboxes bool) {
+	if sandboxes {
+		d.shutdown(errShutdownAll)
+		return
+	}
+	d.shutdown(errors.New("shutdown requested"))
+}
+
+func (d *daemon) removeSandboxes(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, shutdownBudget, errors.New("removing all sandboxes took too long"))
+	defer cancel()
+	return d.manager.DeleteAll(ctx)
+}
+
+func (d *daemon) stopEngine(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, shutdownBudget, errors.New("stopping the engine took too long"))
+	defer cancel()
+	var errs []error
+	if e := d.backend.engine.Load(); e != nil {
+		errs = append(errs, e.Stop(ctx))
+	}
+	if d.tree.Mode() != limit.None {
+		errs = append(errs, d.tree.RemoveAll(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (d *daemon) managerOptions(records *store.Store, spools *runner.Spools) sandbox.Options {
+	c := d.opts.Config
+	return sandbox.Options{
+		Backend: d.backend,
+		Boxes: runner.New(runner.Options{
+			Tree: d.tree, OpenGuest: d.backend.OpenGuest, Spools: spools, Pids: sandboxPids, Log: d.log,
+		}),
+		Outputs: spools,
+		Store:   records,
+		Log:     d.log,
+		Policy: sandbox.Policy{
+			MaxContainers: c.Limits.MaxContainers, MaxRuns: c.Limits.MaxRuns,
+			Keep: c.Output.Keep, AllowUnenforced: c.Limits.AllowUnenforced,
+		},
+	}
+}
+
+func (d *daemon) defaults() server.Defaults {
+	c := d.opts.Config
+	return server.Defaults{
+		Timeout: c.Limits.Timeout, MaxTimeout: c.Limits.MaxTimeout,
+		MaxOutput: c.Output.MaxLength, OutputCeiling: c.Output.MaxLengthCeiling,
+		MemoryLimit: defaultMemory, IdleMinutes: defaultIdleMinutes, Image: c.Image.Default,
+	}
+}
+
+// engineOptions are the options of this instance's engine.
+func (d *daemon) engineOptions() engine.Options {
+	c := d.opts.Config
+	return engine.Options{
+		Dirs:      engine.Dirs{Root: d.opts.Paths.Root, Run: d.opts.Paths.Run, Libexec: d.opts.Libexec},
+		Address:   c.Engine.Address,
+		External:  d.opts.ExternalEngine,
+		HostPaths: c.Image.HostPaths,
+		Clone3:    d.tree.Mode() == limit.V2,
+		Logger:    d.log,
+	}
+}
+
+// instanceName names what belongs to this instance on the machine, such as
+// its cgroup: "shelld-" and a hash of the state folder.
+func instanceName(root string) string {
+	sum := sha256.Sum256([]byte(root))
+	return "shelld-" + hex.EncodeToString(sum[:4])
+}
+
+// closers undo what Run has set up, in reverse order.
+type closers []func() error
+
+func (c *closers) add(f func() error) { *c = append(*c, f) }
+
+func (c *closers) close() error {
+	var errs []error
+	for i := len(*c) - 1; i >= 0; i-- {
+		errs = append(errs, (*c)[i]())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,152 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	sddaemon "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"github.com/shelld/shelld/rpc"
+	"github.com/shelld/shelld/sandbox"
+	"github.com/shelld/shelld/sandbox/engine"
+	"github.com/shelld/shelld/sandbox/limit"
+)
+
+const (
+	// firstRetry and lastRetry are the pauses between attempts to reach an
+	// engine: doubled from the one to the other.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 10 * time.Second
+	// checkEvery is how often a running engine is looked at.
+	checkEvery = 5 * time.Second
+
+	sandboxScope = "shelld-sandboxes"
+	cgroupMount  = "/sys/fs/cgroup"
+)
+
+// keepEngine opens the engine, reconciles once it answers, and starts it again
+// when it is gone, until ctx ends.
+func (d *daemon) keepEngine(ctx context.Context) {
+	pause := firstRetry
+	var said string
+	for reconciled := false; ; {
+		err := d.ensureEngine(ctx)
+		if err == nil && !reconciled {
+			if err = d.manager.Reconcile(ctx); err == nil {
+				reconciled = true
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			pause = checkEvery
+			if said != "" {
+				d.log.InfoContext(ctx, "engine is back")
+			}
+			said = ""
+		default:
+			if err.Error() != said { // the same again is no news
+				d.log.WarnContext(ctx, "engine is away", "err", err)
+				said = err.Error()
+			}
+			if !reconciled {
+				d.manager.SetNotReady(notReady(err))
+			}
+			if pause == checkEvery {
+				pause = firstRetry
+			}
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		if err != nil {
+			pause = min(2*pause, lastRetry)
+		}
+	}
+}
+
+func (d *daemon) ensureEngine(ctx context.Context) error {
+	if e := d.backend.engine.Load(); e != nil {
+		return e.Ensure(ctx)
+	}
+	e, err := engine.Open(ctx, d.engineOptions())
+	if err != nil {
+		return err
+	}
+	d.backend.engine.Store(e)
+	return nil
+}
+
+// notReady makes an error that callers are told until the engine runs.
+func notReady(err error) error {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok {
+		return e
+	}
+	return sandbox.Unavailable(sandbox.CodeNotReady, err, "the engine could not be started; shelld keeps trying, and its log has the details")
+}
+
+// openTree finds this instance's place among the cgroups. On cgroup v2 under
+// systemd that is a scope of its own, so that the daemon and the engine can be
+// restarted without touching sandboxes.
+func (d *daemon) openTree(ctx context.Context) (*limit.Tree, error) {
+	name := instanceName(d.opts.Paths.Root)
+	opts := limit.Options{Name: name, Logger: d.log}
+	var stat unix.Statfs_t
+	if unix.Statfs(cgroupMount, &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC {
+		parent, err := limit.StartScope(ctx, limit.ScopeOptions{
+			Unit: fmt.Sprintf("%s-%s.scope", sandboxScope, name), Hold: d.holdScope,
+		})
+		if err != nil {
+			d.log.InfoContext(ctx, "no scope of systemd for the sandboxes", "err", err)
+		}
+		opts.Parent = parent
+	}
+	return limit.Open(ctx, opts)
+}
+
+// notify tells systemd, if it is there, about the daemon's state.
+func (d *daemon) notify(state string) {
+	if _, err := sddaemon.SdNotify(false, state); err != nil {
+		d.log.Warn("systemd not notified", "err", err)
+	}
+}
+
+// info describes the daemon for GET /v1/info.
+func (d *daemon) info(ctx context.Context) rpc.Info {
+	info := rpc.Info{
+		Version: d.opts.Version, PID: os.Getpid(), Mode: string(engine.ModeRootless),
+		Engine:     rpc.Engine{Status: "unavailable"},
+		Config:     append([]string{}, d.opts.Config.Files()...),
+		Extensions: []string{},
+	}
+	if os.Geteuid() == 0 {
+		info.Mode = string(engine.ModeRoot)
+	}
+	switch d.tree.Mode() {
+	case limit.V1:
+		info.Cgroup.Version = 1
+	case limit.V2:
+		info.Cgroup.Version = 2
+	case limit.None:
+	}
+	if reason := d.tree.Reason(); reason != "" {
+		info.Cgroup.Reason = &reason
+	}
+	if e := d.backend.engine.Load(); e != nil {
+		state := e.Info(ctx)
+		info.Engine.Address, info.Engine.Version = state.Address, state.ContainerdVersion
+		if state.ContainerdVersion != "" {
+			info.Engine.Status = "running"
+		}
+	}
+	return info
+}

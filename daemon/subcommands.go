@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/shelld/shelld/daemon/config"
+	"github.com/shelld/shelld/sandbox/engine"
+)
+
+func (f *flags) configCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Check or show the configuration", Args: cobra.NoArgs}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "check [FILE]", Short: "Report every fault of the configuration", Args: cobra.MaximumNArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				if len(args) == 1 {
+					f.config = args[0]
+				}
+				cfg, _, err := f.load()
+				if err != nil {
+					return err
+				}
+				for _, file := range cfg.Files() {
+					cmd.Println(file + ": ok")
+				}
+				if len(cfg.Files()) == 0 {
+					cmd.Println("no configuration file; the defaults apply")
+				}
+				return nil
+			},
+		},
+		&cobra.Command{
+			Use: "default", Short: "Print a file that explains every key", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := cmd.OutOrStdout().Write(config.DefaultFile())
+				return err
+			},
+		},
+		&cobra.Command{
+			Use: "dump", Short: "Print the values that apply and where each comes from", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				cfg, _, err := f.load()
+				if err != nil {
+					return err
+				}
+				_, err = cmd.OutOrStdout().Write(config.Dump(cfg))
+				return err
+			},
+		},
+	)
+	return cmd
+}
+
+// engineCommand runs the engine process, which shelld starts by itself unless
+// systemd does.
+func (f *flags) engineCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "engine", Short: "Run the engine: containerd in namespaces of its own", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, paths, err := f.load()
+			if err != nil {
+				return err
+			}
+			log, err := f.logger()
+			if err != nil {
+				return err
+			}
+			libexec, err := f.findLibexec(cfg)
+			if err != nil {
+				return err
+			}
+			return engine.Run(cmd.Context(), engine.HostOptions{
+				Dirs: engine.Dirs{Root: paths.Root, Run: paths.Run, Libexec: libexec}, Logger: log,
+			})
+		},
+	}
+}
+
+func holdCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: HoldCommand, Hidden: true, Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { <-cmd.Context().Done() },
+	}
+}
