@@ -3,6 +3,7 @@ package output
 import (
 	"context"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -83,6 +84,37 @@ func BenchmarkNoOutput(b *testing.B) {
 		}
 		b.StopTimer()
 		_ = r.Close()
+		b.StartTimer()
+	}
+}
+
+// BenchmarkSmallOutput is what a stream with a line of output costs, with the
+// making of its file and the cut but without the pipe.
+func BenchmarkSmallOutput(b *testing.B) {
+	ctx, cancel := context.WithCancelCause(b.Context())
+	defer cancel(nil)
+	path, empty := filepath.Join(b.TempDir(), "stdout"), New("", Options{})
+	for b.Loop() {
+		b.StopTimer()
+		r, w := newPipe(b)
+		if _, err := w.WriteString("hello, world\n"); err != nil {
+			b.Fatal(err)
+		}
+		_ = w.Close()
+		b.StartTimer()
+		s := New(path, Options{})
+		if err := s.Consume(ctx, r); err != nil {
+			b.Fatal(err)
+		}
+		if r, err := Cut(s, empty, 4096); err != nil || r.Stdout.Chars != 13 {
+			b.Fatal(r, err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		_ = r.Close()
+		_ = s.Remove()
 		b.StartTimer()
 	}
 }

@@ -285,8 +285,6 @@ func (s *Spool) stored(n int64) {
 	if s.toHead {
 		s.meta.Head += n
 		s.meta.Tail = s.meta.Head
-		// It may have been frozen while these bytes were on their way.
-		s.headMax = max(s.headMax, s.meta.Head)
 	}
 	s.meta.Produced += n
 	s.wakeLocked()

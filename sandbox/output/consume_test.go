@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -213,6 +215,36 @@ func TestCancelAndGoOn(t *testing.T) {
 	verifyContent(t, s, data)
 	if err := s.Consume(t.Context(), r); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("consume after the end: %v", err)
+	}
+}
+
+// A write on its way to the head when that is frozen still belongs to it.
+func TestFreezeDuringWrite(t *testing.T) {
+	t.Parallel()
+	s := newSpool(t, Options{HeadMax: 100, Ring: 10})
+	_, room := s.next()
+	s.announce(room)
+	s.Freeze()
+	s.stored(60)
+	if got, want := s.Meta(), (Meta{Produced: 60, Head: 60, Tail: 60, Ring: 10}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if at, room := s.next(); at != 60 || room > 10 {
+		t.Errorf("next write of %d at %d is not in the ring", room, at)
+	}
+}
+
+// The end of the context is seen although the pipe is never empty.
+func TestCancelFullPipe(t *testing.T) {
+	t.Parallel()
+	s := newSpool(t, Options{})
+	r, w := newPipe(t)
+	_, _ = w.WriteString("still here")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(nil)
+	pump := writer{spool: s}
+	if !pump.pump(ctx, int(r.Fd())) || pump.atEnd || s.Produced() != 0 {
+		t.Errorf("took %d bytes", s.Produced())
 	}
 }
 
@@ -461,5 +493,26 @@ func TestGoOnAfterRestart(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 		_ = s.Close()
+	}
+}
+
+// Case C08: endless output costs no memory, while it runs and when it is cut.
+func TestEndlessOutputConstantMemory(t *testing.T) {
+	// Not parallel: it measures what the whole process allocates.
+	s, empty := newSpool(t, Options{HeadMax: 8 << 20}), newSpool(t, Options{})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	spoolCommand(t, s, "sh", "-c", "yes | head -c 300000000")
+	r, err := Cut(s, empty, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if got := utf8.RuneCountInString(r.Stdout.Text); got > 4096+len(" ... 299995904 chars truncated ... ") || r.Stdout.Chars != 300_000_000 {
+		t.Errorf("%d characters of %d", got, r.Stdout.Chars)
+	}
+	// The copy of the ring, a buffer for the count, and small things.
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 3<<20 {
+		t.Errorf("allocated %d bytes", grown)
 	}
 }

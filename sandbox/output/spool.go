@@ -68,7 +68,8 @@ type Spool struct {
 	// mu guards everything below and is never held across a system call.
 	mu   sync.Mutex
 	meta Meta // Tail is the floor set by lost bytes; see tailLocked
-	// headMax is where the head ends; it equals meta.Head once it is frozen.
+	// headMax is where the head ends. Once frozen it is meta.Head, or less if a
+	// write to the head was on its way then, which still counts.
 	headMax int64
 	// inFlight is how many bytes behind meta.Produced the writer may be
 	// overwriting in the file right now.
@@ -201,7 +202,6 @@ func (s *Spool) Freeze() {
 	s.freezeLocked()
 }
 
-// freezeLocked lets a write in flight to the head still count.
 func (s *Spool) freezeLocked() {
 	if s.meta.Head < s.headMax {
 		s.headMax = s.meta.Head

@@ -131,15 +131,13 @@ func (s *section) last(n int64) (string, error) {
 	if n == 0 {
 		return "", nil
 	}
-	// The bytes that n characters may take, and those before in which a
-	// character at the border would have begun.
-	start := max(s.from, s.to-n*utf8.UTFMax)
-	before := max(s.from, start-(utf8.UTFMax-1))
-	p, err := s.read(before, s.to)
+	// The most that n characters may take. If that begins inside a character,
+	// the rest of it decodes to invalid bytes, which are skipped: behind them
+	// are 4n-3 bytes or more, so n characters or more.
+	p, err := s.read(max(s.from, s.to-n*utf8.UTFMax), s.to)
 	if err != nil {
 		return "", err
 	}
-	p = p[border(p, int(start-before)):]
 	for skip := countChars(p) - n; skip > 0; skip-- {
 		_, size := utf8.DecodeRune(p)
 		p = p[size:]
@@ -156,19 +154,6 @@ func (s *section) read(from, to int64) ([]byte, error) {
 		return nil, fmt.Errorf("read output: %w", err)
 	}
 	return p, nil
-}
-
-// border returns the largest index up to i at which decoding p from its front
-// has a border between characters, where p[0] is at least UTFMax-1 bytes before
-// i or is such a border. A byte that does not continue a character always
-// begins one; if there is none in reach, each byte is invalid by itself.
-func border(p []byte, i int) int {
-	for j := i; j >= 0 && j > i-utf8.UTFMax; j-- {
-		if j < len(p) && utf8.RuneStart(p[j]) {
-			return j
-		}
-	}
-	return i
 }
 
 // wholePrefix returns the length of p without a character that is begun but
