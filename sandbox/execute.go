@@ -11,6 +11,9 @@ import (
 // with the same call id. It returns when the commands run; an error says that
 // none has. The caller goes on with [ActiveCall.Wait] or [ActiveCall.Leave].
 func (m *Manager) Run(ctx context.Context, spec CallSpec) (*ActiveCall, error) {
+	if err := m.await(ctx); err != nil {
+		return nil, err
+	}
 	a, err := m.enter(ctx, spec)
 	if err != nil {
 		return nil, err

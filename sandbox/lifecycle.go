@@ -12,6 +12,9 @@ import (
 // Create makes a container and returns when commands can run in it. When ctx
 // ends first, nothing of it is left.
 func (m *Manager) Create(ctx context.Context, spec Spec) (Container, error) {
+	if err := m.await(ctx); err != nil {
+		return Container{}, err
+	}
 	e, err := m.create(ctx, spec, false)
 	if err != nil {
 		return Container{}, err
@@ -167,7 +170,7 @@ func (m *Manager) discard(ctx context.Context, e *entry) {
 
 // Delete ends what runs in the container and removes it with all its data.
 func (m *Manager) Delete(ctx context.Context, id ID) error {
-	e, err := m.lookup(id)
+	e, err := m.lookup(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -230,7 +233,7 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 // more.
 func (m *Manager) DeleteAll(ctx context.Context) error {
 	m.mu.Lock()
-	m.notReady = errClosed
+	m.setNotReadyLocked(errClosed)
 	entries := slices.Collect(maps.Values(m.entries))
 	m.mu.Unlock()
 	errs := make([]error, len(entries))
@@ -247,8 +250,8 @@ func (m *Manager) DeleteAll(ctx context.Context) error {
 }
 
 // Container returns the container and counts as activity.
-func (m *Manager) Container(id ID) (Container, error) {
-	e, err := m.lookup(id)
+func (m *Manager) Container(ctx context.Context, id ID) (Container, error) {
+	e, err := m.lookup(ctx, id)
 	if err != nil {
 		return Container{}, err
 	}
@@ -258,7 +261,10 @@ func (m *Manager) Container(id ID) (Container, error) {
 
 // Containers returns a page of containers by creation time, and whether there
 // are more.
-func (m *Manager) Containers(q Query) (page []Container, more bool, err error) {
+func (m *Manager) Containers(ctx context.Context, q Query) (page []Container, more bool, err error) {
+	if err := m.await(ctx); err != nil {
+		return nil, false, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.entries {
@@ -291,14 +297,14 @@ func (e *entry) visible() bool {
 }
 
 // lookup finds a container that callers may see.
-func (m *Manager) lookup(id ID) (*entry, error) {
+func (m *Manager) lookup(ctx context.Context, id ID) (*entry, error) {
+	if err := m.await(ctx); err != nil {
+		return nil, err // it may exist: nobody has looked yet
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.entries[id]; e != nil && e.visible() {
 		return e, nil
-	}
-	if m.notReady != nil {
-		return nil, m.notReady // it may exist: it has not been looked for yet
 	}
 	return nil, NotFound("container", string(id))
 }

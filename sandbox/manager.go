@@ -42,6 +42,8 @@ const (
 	// undoBudget bounds the removal of what a failed or canceled operation
 	// has made.
 	undoBudget = 30 * time.Second
+	// startPatience is how long early callers wait for the daemon to be ready.
+	startPatience = 10 * time.Second
 	// sweepEvery is how often old records are looked for.
 	sweepEvery = 10 * time.Minute
 )
@@ -64,8 +66,10 @@ type Manager struct {
 	// mu guards all below. It is held for moments only, never over a call to
 	// the store, the backend or a box.
 	mu sync.Mutex
-	// notReady is why calls are refused; nil once reconciled.
+	// notReady is why calls are refused; nil once reconciled. settled is closed
+	// when that has been found out for the first time.
 	notReady error
+	settled  chan struct{}
 	entries  map[ID]*entry
 	calls    map[CallID]*ActiveCall
 	// byKey finds the active call of a scope and a caller's own call id.
@@ -100,6 +104,7 @@ func New(opts Options) *Manager {
 		now:      opts.Now,
 		stopped:  make(chan struct{}),
 		notReady: Unavailable(CodeNotReady, nil, "shelld is starting; try again in a moment"),
+		settled:  make(chan struct{}),
 		entries:  map[ID]*entry{},
 		calls:    map[CallID]*ActiveCall{},
 		byKey:    map[callKey]*ActiveCall{},
@@ -122,7 +127,28 @@ func (m *Manager) Ready() error {
 func (m *Manager) SetNotReady(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.setNotReadyLocked(err)
+}
+
+func (m *Manager) setNotReadyLocked(err error) {
 	m.notReady = err
+	select {
+	case <-m.settled:
+	default:
+		close(m.settled)
+	}
+}
+
+// await returns nil when calls are served, and else why not. A caller that
+// comes while the daemon starts is kept waiting for that, since the one that
+// starts it is often the one that calls first.
+func (m *Manager) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, m.Ready())
+	defer cancel()
+	if err := await(ctx, m.settled); err != nil {
+		return err
+	}
+	return m.Ready()
 }
 
 // Counts returns how many containers and commands live now.
@@ -138,7 +164,7 @@ func (m *Manager) Counts() (containers, runs int) {
 func (m *Manager) Close() error {
 	close(m.stopped)
 	m.mu.Lock()
-	m.notReady = errClosed
+	m.setNotReadyLocked(errClosed)
 	boxes := make([]Box, 0, len(m.entries))
 	for _, e := range m.entries {
 		if e.box != nil {

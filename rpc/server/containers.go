@@ -33,7 +33,7 @@ func (s *server) listContainers(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q.Name = r.URL.Query().Get("name")
-	containers, more, err := s.opts.Manager.Containers(q)
+	containers, more, err := s.opts.Manager.Containers(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *server) listContainers(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) getContainer(w http.ResponseWriter, r *http.Request) error {
-	c, err := s.opts.Manager.Container(sandbox.ID(r.PathValue("container_id")))
+	c, err := s.opts.Manager.Container(r.Context(), sandbox.ID(r.PathValue("container_id")))
 	if err != nil {
 		return err
 	}

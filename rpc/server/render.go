@@ -59,6 +59,8 @@ func (s *server) renderError(w http.ResponseWriter, r *http.Request, requestID s
 	kind := rpc.TypeInvalidRequest
 	if status >= http.StatusInternalServerError {
 		kind = rpc.TypeServer
+	}
+	if status == http.StatusInternalServerError {
 		s.log.ErrorContext(r.Context(), "request failed", "request_id", requestID, "method", r.Method, "path", r.URL.Path, "status", status, "err", err)
 	}
 	envelope := rpc.ErrorResponse{Error: rpc.Error{Message: message, Type: kind, Code: &code}}
