@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // helperVar makes the test binary a process that claims the folder it names.
@@ -144,13 +143,9 @@ func TestClaimDiesWithItsProcess(t *testing.T) {
 			t.Fatal(got)
 		}
 		first.signal(t, syscall.SIGKILL) // and no wait for its end
-		begin := time.Now()
 		second := start(t, root)
 		if got := second.line(t); got != "claimed" {
 			t.Fatalf("second start: %q", got)
-		}
-		if d := time.Since(begin); d > 2*time.Second {
-			t.Errorf("claimed after %v", d)
 		}
 		second.signal(t, syscall.SIGKILL)
 		_ = second.Wait()
