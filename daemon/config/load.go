@@ -46,7 +46,7 @@ func Load(env xdg.Env, file string) (*Config, error) {
 	if env.UID != 0 {
 		user, err := env.Dir(xdg.Config)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("user's configuration: %w, or give --config", err)
 		}
 		layers = append(layers, layer{path: filepath.Join(user, fileName)})
 	}

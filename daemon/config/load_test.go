@@ -339,6 +339,14 @@ func TestUserFileIsFound(t *testing.T) {
 	}
 }
 
+func TestNoUserDirectory(t *testing.T) {
+	t.Parallel()
+	_, err := Load(xdg.Env{UID: 1000, Getenv: func(string) string { return "" }}, "")
+	if err == nil || !strings.Contains(err.Error(), "HOME") || !strings.Contains(err.Error(), "or give --config") {
+		t.Errorf("Load = %v", err)
+	}
+}
+
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	c, _, err := loadText(t, "version = 1\n[limits]\nmax_timeout = \"5s\"\n[output]\nmax_length_ceiling = 10\nspool_total = \"1m\"\n")

@@ -33,7 +33,7 @@ type Claim struct {
 
 // Take prepares the folder as [Prepare] does and claims it for this process.
 // The error matches [ErrInUse] if another daemon has it, be it running or
-// stopped; Take waits about a second for that one to end, less if ctx ends.
+// stopped; Take waits 2 s for that one to end, less if ctx ends.
 func Take(ctx context.Context, root string) (*Claim, error) {
 	if err := Prepare(root); err != nil {
 		return nil, err

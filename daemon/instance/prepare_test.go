@@ -108,6 +108,11 @@ func TestPrepareRefusesUnwritable(t *testing.T) {
 	if err := errors.Join(Prepare(used), os.Mkdir(fresh, 0o700), os.WriteFile(filepath.Join(used, lockName), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // so that they can be removed
+		if err := errors.Join(os.Chmod(fresh, 0o700), os.Chmod(used, 0o700)); err != nil {
+			t.Error(err)
+		}
+	})
 	// The folder alone is at fault, not the files in it.
 	if err := errors.Join(
 		os.Chmod(filepath.Join(used, markerName), 0o666), os.Chmod(filepath.Join(used, lockName), 0o666),

@@ -48,8 +48,8 @@ type Listener struct {
 // What a dead daemon left at path is replaced. Anything else there stays as it
 // is: for a live daemon, stopped ones included, the error matches [ErrInUse];
 // a file, folder or link is named. Beside the socket stays a lock file, which
-// is held until Close or the end of the process. Listen takes about a second
-// to refuse, in case that the present owner is about to end.
+// is held until Close or the end of the process. Listen takes 2 s to refuse a
+// second daemon, in case that the first is about to end.
 func Listen(ctx context.Context, path string) (*Listener, error) {
 	passed, err := activated()
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -235,16 +234,12 @@ func TestKilledServerIsReplaced(t *testing.T) {
 		first := start(t, "serve", path, nil)
 		first.line(t)
 		first.signal(t, syscall.SIGKILL) // and no wait for its end
-		begin := time.Now()
 		second := start(t, "serve", path, nil)
 		if got, want := second.line(t), "serving "+path+" false "; got != want {
 			t.Fatalf("second start: %q", got)
 		}
 		if got, want := ask(t, path), itoa(second.Process.Pid); got != want {
 			t.Errorf("answer by %s, want %s", got, want)
-		}
-		if d := time.Since(begin); d > 2*time.Second {
-			t.Errorf("serving after %v", d)
 		}
 		second.signal(t, syscall.SIGKILL)
 		_ = second.Wait()

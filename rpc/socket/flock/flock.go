@@ -18,8 +18,9 @@ var ErrHeld = errors.New("lock is held")
 const (
 	// patience is how long [Take] waits for a holder. Unit: nanoseconds. A
 	// process that was just killed still has its lock until the kernel has
-	// torn it down; starting again right after kill -9 must work.
-	patience = time.Second
+	// torn it down; starting again right after kill -9 must work, on a busy
+	// machine too.
+	patience = 2 * time.Second
 	// pause is the time between two tries. Unit: nanoseconds.
 	pause = 10 * time.Millisecond
 )
@@ -30,7 +31,7 @@ type Lock struct{ file *os.File }
 
 // Take locks the file at path, which it makes with mode 0600 when there is
 // none. The file is never removed: a second process could otherwise lock the
-// old file while a third locks the new one. Take waits up to a second for a
+// old file while a third locks the new one. Take waits up to 2 s for a
 // holder to end, then returns an error that matches [ErrHeld]; a ctx that ends
 // first ends the wait. A symbolic link at path is not followed.
 func Take(ctx context.Context, path string) (*Lock, error) {
@@ -45,8 +46,7 @@ func Take(ctx context.Context, path string) (*Lock, error) {
 }
 
 func wait(ctx context.Context, file *os.File) error {
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
+	begin := time.Now()
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
@@ -58,11 +58,11 @@ func wait(ctx context.Context, file *os.File) error {
 			continue
 		case !errors.Is(err, unix.EWOULDBLOCK):
 			return err
+		case time.Since(begin) > patience:
+			return ErrHeld
 		}
 		select {
 		case <-tick.C:
-		case <-deadline.C:
-			return ErrHeld
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
