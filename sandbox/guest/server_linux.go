@@ -21,9 +21,8 @@ const helloRuns = 256
 type server struct {
 	reaper *reaper
 	null   int // /dev/null, the input of commands that get none
-	// keepStarter says whether the programs that the guest executes shall be
-	// able to start commands as another user. Nil: nothing to do.
-	keepStarter func(bool) error
+	// prepare readies the process for a mode. Nil: nothing to do.
+	prepare func(Mode) error
 
 	mu   sync.Mutex // taken before link.wmu
 	runs map[string]*run
@@ -209,12 +208,13 @@ func (c *session) setUp(m *setupMessage, fds []int) error {
 		return fmt.Errorf("%w: second setup", errFrame)
 	}
 	c.home = fds
-	if (m.Mode == CgroupV1) != (len(fds) > 0) {
+	known := m.Mode == CgroupV1 || m.Mode == CgroupV2 || m.Mode == Anchored
+	if !known || (m.Mode == CgroupV1) != (len(fds) > 0) {
 		return fmt.Errorf("%w: setup for %q with %d descriptors", errFrame, m.Mode, len(fds))
 	}
-	if c.server.keepStarter != nil {
-		if err := c.server.keepStarter(m.Mode == Anchored); err != nil {
-			c.fail(opSetup, "", &StartError{Stage: StageRequest, Errno: errnoOf(err), Text: err.Error()})
+	if c.server.prepare != nil {
+		if err := c.server.prepare(m.Mode); err != nil {
+			c.fail(opSetup, "", &StartError{Stage: StageRequest, Errno: errnoOf(err), Text: "prepare"})
 			return nil
 		}
 	}
@@ -225,17 +225,15 @@ func (c *session) setUp(m *setupMessage, fds []int) error {
 		runtime.LockOSThread()
 		if err := enter(c.home); err != nil {
 			runtime.UnlockOSThread()
-			c.fail(opSetup, "", &StartError{Stage: StageCgroup, Errno: errnoOf(err), Text: err.Error()})
+			c.fail(opSetup, "", &StartError{Stage: StageCgroup, Errno: errnoOf(err)})
 			return nil
 		}
 		c.mode = m.Mode
-	case CgroupV2, Anchored:
+	default:
 		c.mode = m.Mode
 		for range min(maxStarters, runtime.NumCPU()) - 1 {
 			c.workers.Go(c.work)
 		}
-	default:
-		return fmt.Errorf("%w: setup for mode %q", errFrame, m.Mode)
 	}
 	c.reply(kindReady, readyMessage{})
 	return nil
