@@ -122,33 +122,42 @@ func (c *session) end() {
 	c.home = nil
 }
 
-// work takes messages, one worker at a time, and carries them out, all
-// workers at once: whoever has read a message lets another read on, so that a
-// message is never handed between goroutines.
+// work takes messages, one worker at a time, and starts commands, all workers
+// at once: whoever has read a message lets another read on, so that a message
+// is never handed between goroutines. What is no start is carried out before
+// the next message is read, so that the order in which shelld sent it counts.
 func (c *session) work() {
 	for {
-		message, fds, err := c.read()
+		err := c.step()
 		if err == nil {
-			err = c.handle(message, fds)
+			continue
 		}
-		if err != nil {
-			c.link.shutdown()
-			if errors.Is(err, errStranded) {
-				// Ends the thread with the goroutine, as it is locked to it.
-				return
-			}
-			if c.mode == CgroupV1 {
-				runtime.UnlockOSThread()
-			}
-			return
+		c.link.shutdown()
+		if c.mode == CgroupV1 && !errors.Is(err, errStranded) {
+			// Without this the thread ends with the goroutine.
+			runtime.UnlockOSThread()
 		}
+		return
 	}
 }
 
-// read decodes under the lock because the payload is valid no longer.
-func (c *session) read() (message any, fds []int, err error) {
+func (c *session) step() error {
 	c.reading.Lock()
-	defer c.reading.Unlock()
+	message, fds, err := c.read()
+	start, ok := message.(*startMessage)
+	if err == nil && !ok {
+		err = c.handle(message, fds)
+	}
+	c.reading.Unlock()
+	if err == nil && ok {
+		err = c.start(start, fds)
+		closeAll(fds)
+	}
+	return err
+}
+
+// read reads one message. The caller has the reading role.
+func (c *session) read() (message any, fds []int, err error) {
 	f, err := c.link.next()
 	if err != nil {
 		return nil, nil, err
@@ -182,14 +191,11 @@ func (c *session) read() (message any, fds []int, err error) {
 	return message, f.fds, nil
 }
 
-// handle carries a message out. An error ends the connection. It owns fds.
+// handle carries a message out that is no start. An error ends the connection.
 func (c *session) handle(message any, fds []int) error {
 	switch m := message.(type) {
 	case *setupMessage:
 		return c.setUp(m, fds)
-	case *startMessage:
-		defer closeAll(fds)
-		return c.start(m, fds)
 	case *killMessage:
 		c.kill(m.ID)
 	case *forgetMessage:
