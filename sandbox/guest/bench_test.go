@@ -1,7 +1,9 @@
 package guest
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -92,4 +94,50 @@ func report(b *testing.B, guest, host []time.Duration) {
 	b.ReportMetric(quantile(guest, 0.99), "guest-p99-ms")
 	b.ReportMetric(quantile(host, 0.5), "host-p50-ms")
 	b.ReportMetric(quantile(guest, 0.5)/quantile(host, 0.5), "ratio")
+}
+
+// BenchmarkMemory reports the proportional set size of a guest among twenty,
+// after a run and after many.
+func BenchmarkMemory(b *testing.B) {
+	const count, many = 20, 200
+	for b.Loop() {
+		var boxes []*box
+		var runners []*runner
+		for range count {
+			box := newBox(b)
+			boxes = append(boxes, box)
+			runners = append(runners, box.runner(b, CgroupV2))
+		}
+		total := func() (kib float64) {
+			for _, box := range boxes {
+				kib += pss(b, box.cmd.Process.Pid)
+			}
+			return kib / count
+		}
+		for _, r := range runners {
+			throughGuest(b, r, r.command(b, "one", "true"))
+		}
+		b.ReportMetric(total(), "idle-KiB")
+		for _, r := range runners {
+			req := r.command(b, "many", "true")
+			for i := range many {
+				req.ID = fmt.Sprint("many", i)
+				throughGuest(b, r, req)
+			}
+		}
+		b.ReportMetric(total(), "used-KiB")
+	}
+}
+
+// pss returns the proportional set size of a process. Unit: KiB.
+func pss(b *testing.B, pid int) (kib float64) {
+	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(rollup, []byte("\nPss:"))
+	if _, err := fmt.Sscan(string(rest), &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib
 }

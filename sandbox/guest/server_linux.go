@@ -224,25 +224,39 @@ func (c *session) setUp(m *setupMessage, fds []int) error {
 			return nil
 		}
 	}
-	switch m.Mode {
-	case CgroupV1:
-		// One thread only goes through the run's cgroups, so that the others
-		// can never be met there.
-		runtime.LockOSThread()
-		if err := enter(c.home); err != nil {
-			runtime.UnlockOSThread()
-			c.fail(opSetup, "", &StartError{Stage: StageCgroup, Errno: errnoOf(err)})
-			return nil
-		}
-		c.mode = m.Mode
-	default:
-		c.mode = m.Mode
-		for range min(maxStarters, runtime.NumCPU()) - 1 {
-			c.workers.Go(c.work)
-		}
+	c.mode = m.Mode
+	if err := c.settle(); err != nil {
+		c.mode = ""
+		c.fail(opSetup, "", &StartError{Stage: StageCgroup, Errno: errnoOf(err)})
+		return nil
+	}
+	for range min(maxStarters, runtime.NumCPU()) - 1 {
+		c.workers.Go(c.assist)
 	}
 	c.reply(kindReady, readyMessage{})
 	return nil
+}
+
+// settle makes the calling worker fit for the mode. On cgroup v1 it is to be
+// one thread, at home there.
+func (c *session) settle() error {
+	if c.mode != CgroupV1 {
+		return nil
+	}
+	runtime.LockOSThread()
+	if err := enter(c.home); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	return nil
+}
+
+// assist is a further worker.
+func (c *session) assist() {
+	if c.settle() != nil {
+		return // the first worker could; one less is no failure
+	}
+	c.work()
 }
 
 // reply answers on this connection, whether it is the current one or not.
