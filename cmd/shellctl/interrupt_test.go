@@ -40,7 +40,7 @@ func shellctl(ctx context.Context, t *testing.T, args ...string) *process {
 	}
 	p := &process{Cmd: exec.CommandContext(ctx, self), server: server}
 	p.Args = append([]string{"shellctl"}, args...)
-	p.Env = append(os.Environ(), "SHELLD_SOCKET="+server.Socket)
+	p.Env = append(os.Environ(), "SHELLD_SOCKET="+server.Socket, "GORACE="+raceOptions)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	return p
 }

@@ -16,6 +16,9 @@ import (
 // patience bounds every wait of these tests.
 const patience = 30 * time.Second
 
+// raceOptions keep the race detector from waiting a second at each exit.
+const raceOptions = "atexit_sleep_ms=0"
+
 var errPatience = errors.New("the test's patience is over")
 
 func TestMain(m *testing.M) {
@@ -41,6 +44,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Values[serverKey{}] = server
 			env.Setenv("SHELLD_SOCKET", server.Socket)
+			env.Setenv("GORACE", raceOptions)
 			env.Defer(func() {
 				if err := server.Close(); err != nil {
 					t.Errorf("%s: %v", env.WorkDir, err)

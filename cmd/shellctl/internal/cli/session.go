@@ -55,7 +55,7 @@ func (s *session) wait(ctx context.Context) (*rpc.ShellCall, error) {
 	}
 	call, err := s.call.Wait(life)
 	if err != nil {
-		return nil, fmt.Errorf("%w; see 'shellctl run show %s'", err, s.call.CallID)
+		return nil, s.lost(err)
 	}
 	streams.finish(call.Results)
 	select {
@@ -80,8 +80,11 @@ func (s *session) cancel(run, life context.Context, streams *followers) (*rpc.Sh
 	// When canceling fails, leaving will do: the daemon cancels then.
 	_, _ = s.p.client.CancelShellCall(budget, s.call.CallID)
 	call, err := s.call.Wait(budget)
-	if err != nil {
+	switch own := interruption(run) != nil || errors.Is(cause, errBrokenPipe) || errors.Is(err, errBudget); {
+	case err != nil && own:
 		return nil, cause
+	case err != nil: // a stream broke because everything did
+		return nil, s.lost(err)
 	}
 	streams.finish(call.Results)
 	select {
@@ -89,6 +92,11 @@ func (s *session) cancel(run, life context.Context, streams *followers) (*rpc.Sh
 	case <-budget.Done():
 	}
 	return call, cause
+}
+
+// lost is the error of a call whose end was not heard of.
+func (s *session) lost(err error) error {
+	return fmt.Errorf("%w; see 'shellctl run show %s'", err, s.call.CallID)
 }
 
 // feed forwards stdin until its end or ctx's. A read of a terminal or a pipe
