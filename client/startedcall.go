@@ -54,7 +54,7 @@ func (c *Client) start(ctx context.Context, body any) (*StartedCall, error) {
 	stop := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	res, err := c.do(life, r)
 	if err == nil && !stop() {
-		res.Body.Close()
+		_ = res.Body.Close()
 		err = context.Cause(ctx)
 	}
 	if err != nil {
@@ -99,10 +99,8 @@ func (s *StartedCall) Wait(ctx context.Context) (*rpc.ShellCall, error) {
 }
 
 // Close leaves the call: when it has not ended and no other client waits for
-// it, the daemon cancels it a second later. Close may be called again, and
-// always returns nil.
-func (s *StartedCall) Close() error {
+// it, the daemon cancels it a second later. Close may be called again.
+func (s *StartedCall) Close() {
 	s.leave(errLeft)
 	<-s.done
-	return nil
 }

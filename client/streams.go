@@ -57,7 +57,7 @@ func (c *Client) Output(ctx context.Context, callID string, index int, stream st
 		r.header.Set("Range", "bytes="+strconv.FormatInt(which.From, 10)+"-"+last)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	res, err := c.do(ctx, r)
+	res, err := c.do(ctx, r) //nolint:bodyclose // Output.Close does
 	if err != nil {
 		stop(err)
 		return nil, fmt.Errorf("open %s of command %d: %w", stream, index, err)
@@ -68,7 +68,7 @@ func (c *Client) Output(ctx context.Context, callID string, index int, stream st
 // Read reads the next bytes of the stream, waiting for them when following.
 func (o *Output) Read(p []byte) (int, error) {
 	n, err := o.res.Body.Read(p)
-	if err == nil || err == io.EOF { //nolint:errorlint // io.Reader's contract is the bare value
+	if err == nil || err == io.EOF {
 		return n, err
 	}
 	if cause := o.cause(); cause != nil {

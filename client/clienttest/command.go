@@ -40,7 +40,7 @@ func (s *Server) newCommand(text string, req *rpc.ShellCallCreate) *command {
 		c.misbehave()
 		return c
 	}
-	c.cmd = exec.Command("sh", "-c", text)
+	c.cmd = exec.CommandContext(s.life, "sh", "-c", text)
 	c.cmd.Dir = s.dir
 	if req.WorkingDirectory != nil {
 		c.cmd.Dir = *req.WorkingDirectory

@@ -166,7 +166,7 @@ func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 	req := new(rpc.Shutdown)
-	if err := json.NewDecoder(r.Body).Decode(req); err != nil && err != io.EOF { //nolint:errorlint // an empty body
+	if err := json.NewDecoder(r.Body).Decode(req); err != nil && err != io.EOF { // an empty body is no shutdown of sandboxes
 		fail(w, http.StatusBadRequest, "invalid_value", err.Error())
 		return
 	}

@@ -59,7 +59,7 @@ type Server struct {
 	dir       string
 	http      *http.Server
 	contract  *contract
-	life      context.Context
+	life      context.Context //nolint:containedctx // the server is a life
 	end       context.CancelCauseFunc
 	wait      sync.WaitGroup
 	listening chan error

@@ -43,7 +43,7 @@ func Main(version string, args []string, exit func(int)) int {
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
-	root := newRoot(p)
+	root := newRoot(p) //nolint:contextcheck // cobra hands ctx to the commands
 	root.SetArgs(args)
 	root.SetIn(p.in)
 	root.SetOut(p.out)

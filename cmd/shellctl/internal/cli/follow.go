@@ -162,7 +162,7 @@ func (f *follower) run(ctx context.Context, c *client.Client, callID string, how
 	if err != nil {
 		return ended(err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }() // the reads told
 	buf := make([]byte, 64<<10)
 	for {
 		f.await()

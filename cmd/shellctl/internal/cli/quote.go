@@ -23,14 +23,18 @@ func quoteArgs(args []string) string {
 // taken for a word of the shell's grammar nor for an assignment.
 func quoteArg(arg string, first bool) string {
 	switch {
-	case arg != "" && strings.Trim(arg, plain) == "" && !(first && (reserved(arg) || strings.Contains(arg, "="))):
+	case first && (reserved(arg) || strings.Contains(arg, "=")) && utf8.ValidString(arg):
+		return quoted(arg)
+	case arg != "" && strings.Trim(arg, plain) == "":
 		return arg
 	case utf8.ValidString(arg):
-		return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		return quoted(arg)
 	default:
 		return quoteBytes(arg)
 	}
 }
+
+func quoted(arg string) string { return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'" }
 
 // quoteBytes quotes a word that is not UTF-8: command texts travel in JSON,
 // which holds only that, so that the shell has to make the other bytes.

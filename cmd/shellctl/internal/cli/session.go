@@ -108,7 +108,7 @@ func (s *session) feed(ctx context.Context, fail context.CancelCauseFunc) {
 		_ = w.CloseWithError(err)
 	}()
 	go func() {
-		defer r.Close()
+		defer func() { _ = r.Close() }() // never fails
 		_, err := s.p.client.WriteStdin(ctx, s.call.CallID, 0, r)
 		if err == nil || ctx.Err() != nil {
 			return
