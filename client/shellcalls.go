@@ -16,7 +16,7 @@ const shellCallsPath = "/v1/shell_calls"
 // once when req.Background asks for that. When ctx ends first, the daemon
 // cancels the call unless another client waits for it.
 func (c *Client) CreateShellCall(ctx context.Context, req rpc.ShellCallCreate) (*rpc.ShellCall, error) {
-	r, err := request{method: http.MethodPost, path: shellCallsPath}.jsonBody(callBody(req))
+	r, err := request{method: http.MethodPost, path: shellCallsPath}.jsonBody(req)
 	if err != nil {
 		return nil, fmt.Errorf("create shell call: %w", err)
 	}
@@ -84,25 +84,4 @@ func callPath(id string) string { return shellCallsPath + "/" + segment(id) }
 
 func commandPath(id string, index int, stream string) string {
 	return callPath(id) + "/commands/" + strconv.Itoa(index) + "/" + stream
-}
-
-// createBody is a request without the empty container name that
-// [rpc.Environment] would carry: the contract has no empty names, and no names
-// at all beside a container's id.
-type createBody struct {
-	rpc.ShellCallCreate
-	Environment *environmentBody `json:"environment,omitempty"`
-}
-
-type environmentBody struct {
-	rpc.Environment
-	Name string `json:"name,omitempty"`
-}
-
-func callBody(req rpc.ShellCallCreate) any {
-	body := createBody{ShellCallCreate: req}
-	if req.Environment != nil {
-		body.Environment = &environmentBody{Environment: *req.Environment, Name: req.Environment.Name}
-	}
-	return body
 }

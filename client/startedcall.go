@@ -32,7 +32,7 @@ var errLeft = errors.New("left the shell call before its end")
 // when it ends before the start has been announced, the daemon cancels the
 // call as if it had been closed.
 func (c *Client) StartShellCall(ctx context.Context, req rpc.ShellCallCreate) (*StartedCall, error) {
-	return c.start(ctx, callBody(req))
+	return c.start(ctx, req)
 }
 
 // StartShellCallItem is StartShellCall for a request that is JSON already,

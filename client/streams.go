@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/shelld/shelld/rpc"
 )
 
 // The output streams of a command.
@@ -111,9 +113,7 @@ func (c *Client) WriteStdin(ctx context.Context, callID string, index int, stdin
 		body:        io.NopCloser(stdin), // hides the type: chunked, as it comes
 		contentType: "application/octet-stream",
 	}
-	var written struct {
-		Bytes int64 `json:"bytes"`
-	}
+	var written rpc.StdinWritten
 	if err := c.call(ctx, r, &written); err != nil {
 		return 0, fmt.Errorf("write stdin of command %d: %w", index, err)
 	}

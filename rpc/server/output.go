@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/shelld/shelld/rpc"
 	"github.com/shelld/shelld/sandbox"
 )
 
@@ -165,7 +166,7 @@ func (s *server) writeStdin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, io.ErrClosedPipe) {
 		return &sandbox.Error{Class: sandbox.ErrInvalid, Code: sandbox.CodeInvalidValue, Message: "the standard input did not arrive whole", Cause: err}
 	}
-	s.writeJSON(w, r, http.StatusOK, map[string]int64{"bytes": n})
+	s.writeJSON(w, r, http.StatusOK, rpc.StdinWritten{Bytes: n})
 	return nil
 }
 
