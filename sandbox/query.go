@@ -5,8 +5,7 @@ import (
 	"io"
 )
 
-// Call returns a shell call as it is now; of a container that lives, this
-// counts as activity.
+// Call returns a shell call as it is now.
 func (m *Manager) Call(ctx context.Context, id CallID) (Call, error) {
 	if a := m.active(id); a != nil {
 		return a.Call(), nil

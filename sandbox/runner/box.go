@@ -49,6 +49,9 @@ func newBox(opts Options, id sandbox.ID, client *guest.Client, group *limit.Sand
 	b.spawn(func(ctx context.Context) {
 		select {
 		case <-client.Done():
+			if ctx.Err() != nil {
+				return // it was closed
+			}
 			b.fail(fmt.Errorf("its process 1 is gone or does not keep to the protocol: %w", client.Err()))
 		case <-ctx.Done():
 		}

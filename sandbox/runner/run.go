@@ -92,6 +92,8 @@ func (r *run) live(ctx context.Context) {
 	defer r.letGo()
 	reason, ok := r.await(ctx)
 	if !ok {
+		r.result = sandbox.Lost("shelld let go of the sandbox while the command ran; whether it did its work is not known")
+		close(r.done)
 		return
 	}
 	r.result = r.conclude(ctx, reason)
@@ -148,6 +150,9 @@ func (r *run) kill(ctx context.Context) {
 		err = r.group.Kill(killCtx)
 	} else {
 		err = r.box.client.Kill(killCtx, r.id)
+	}
+	if ctx.Err() != nil {
+		return // shelld lets go of the sandbox
 	}
 	if err != nil {
 		r.box.fail(fmt.Errorf("a command in it could not be ended: %w", err))
