@@ -70,7 +70,11 @@ type Run interface {
 	// Stdin returns the command's standard input, or an [ErrConflict] error
 	// when none was asked for, or it was taken before.
 	Stdin() (io.WriteCloser, error)
-	// Output returns one of the command's streams. The caller closes it.
+	// Close lets go of the run's streams, which live on until the outputs
+	// that were handed out are closed too. It does not end the command.
+	Close()
+	// Output returns one of the command's streams; not after Close. The caller
+	// closes it.
 	Output(stream Stream) Output
 }
 

@@ -182,6 +182,7 @@ func (m *Manager) begin(ctx context.Context, a *ActiveCall) (e *entry, lost []er
 		for _, run := range runs {
 			if run != nil {
 				<-run.Closed() // nothing writes to its streams from now on
+				run.Close()
 			}
 		}
 		return e, nil, err
@@ -302,8 +303,14 @@ func (m *Manager) followStreams(ctx context.Context, a *ActiveCall, call Call) {
 // drop forgets a call that needs no more memory.
 func (m *Manager) drop(a *ActiveCall) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	delete(m.calls, a.id)
+	runs := a.runs
+	m.mu.Unlock()
+	for _, run := range runs {
+		if run != nil {
+			run.Close()
+		}
+	}
 }
 
 func endAll(runs []Run, reason Reason) {

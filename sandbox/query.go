@@ -42,7 +42,12 @@ func (m *Manager) Output(ctx context.Context, id CallID, index int, stream Strea
 		if err != nil {
 			return nil, err
 		}
-		return run.Output(stream), nil
+		m.mu.Lock()
+		if m.calls[id] == a { // dropped meanwhile: it is in the store now
+			defer m.mu.Unlock()
+			return run.Output(stream), nil
+		}
+		m.mu.Unlock()
 	}
 	call, err := m.opts.Store.Call(ctx, id)
 	if err != nil {

@@ -55,7 +55,7 @@ type run struct {
 	// stdin is nil when there is none or it is taken.
 	stdin *os.File
 	// readers counts the outputs that were handed out, and one for the run
-	// itself while it lives; at zero the spools are closed.
+	// itself until Close; at zero the spools are closed.
 	readers int
 }
 
@@ -89,7 +89,6 @@ func (r *run) consume(ctx context.Context, spool *output.Spool, pipe *os.File) {
 
 // live takes the run from its start until nothing of it needs shelld any more.
 func (r *run) live(ctx context.Context) {
-	defer r.letGo()
 	reason, ok := r.await(ctx)
 	if !ok {
 		r.result = sandbox.Lost("shelld let go of the sandbox while the command ran; whether it did its work is not known")
@@ -168,8 +167,8 @@ func (r *run) kill(ctx context.Context) {
 	}
 }
 
-// letGo drops the run's own hold on its spools.
-func (r *run) letGo() {
+// Close implements [sandbox.Run].
+func (r *run) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readers--
@@ -221,14 +220,12 @@ func encodeMeta(spool *output.Spool) json.RawMessage {
 func (r *run) Output(stream sandbox.Stream) sandbox.Output {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.readers > 0 {
-		r.readers++
-	}
+	r.readers++
 	spool := r.stdout
 	if stream == sandbox.Stderr {
 		spool = r.stderr
 	}
-	return spoolOutput{Spool: spool, close: func() error { r.letGo(); return nil }}
+	return spoolOutput{Spool: spool, close: func() error { r.Close(); return nil }}
 }
 
 // Stdin implements [sandbox.Run].

@@ -184,6 +184,9 @@ func (r *run) Done() <-chan struct{}   { return r.done }
 func (r *run) Closed() <-chan struct{} { return r.closed }
 func (r *run) Result() sandbox.Result  { return r.result }
 
+// Close implements [sandbox.Run].
+func (r *run) Close() {}
+
 func (r *run) Streams() (stdout, stderr json.RawMessage) { return r.stdout.meta(), r.stderr.meta() }
 
 func (r *run) Output(name sandbox.Stream) sandbox.Output {
