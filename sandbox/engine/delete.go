@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
 
 	"github.com/shelld/shelld/sandbox"
 )
@@ -50,10 +51,25 @@ func (e *Engine) Delete(ctx context.Context, id sandbox.ID) error {
 	if err := os.RemoveAll(e.opts.guestDir(key)); err != nil {
 		return fmt.Errorf("delete guest directory of %s: %w", id, err)
 	}
+	if err := e.collect(ctx); err != nil {
+		return wrap(ctx, fmt.Sprintf("delete data of %s", id), err)
+	}
 	if slot >= 0 {
 		e.giveSlot(slot)
 	}
 	return nil
+}
+
+// collect returns when nothing is left on disk of what was removed. Removing a
+// snapshot only takes it off the books; the collection that a synchronous
+// removal of a lease brings deletes its files.
+func (e *Engine) collect(ctx context.Context) error {
+	service := e.client.LeasesService()
+	lease, err := service.Create(ctx, leases.WithRandomID(), leases.WithExpiration(leaseTime))
+	if err != nil {
+		return err
+	}
+	return service.Delete(ctx, lease, leases.SynchronousDelete)
 }
 
 // deleteTask kills all processes of the container and removes its task. PID 1

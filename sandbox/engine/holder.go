@@ -157,6 +157,9 @@ func (h *holder) run(ctx context.Context, log io.Writer) error {
 	if h.gids, err = readIDMap("/proc/self/gid_map"); err != nil {
 		return err
 	}
+	if err := removeHalves(h.dirs); err != nil {
+		return err
+	}
 	config, err := renderConfig(h.dirs)
 	if err != nil {
 		return err
