@@ -71,6 +71,9 @@ func TestRootless(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Errorf("as user %d: %v\n%s", u.Uid, err, output.Bytes())
 	}
+	if bytes.Contains(output.Bytes(), []byte("--- SKIP")) || !bytes.Contains(output.Bytes(), []byte("--- PASS: TestEngineLife")) {
+		t.Errorf("as user %d: tests were left out\n%s", u.Uid, output.Bytes())
+	}
 	t.Logf("as user %d: %d tests passed", u.Uid, bytes.Count(output.Bytes(), []byte("--- PASS")))
 }
 
