@@ -98,7 +98,7 @@ type box struct {
 // step notes that the step of that name has been done.
 func (b *box) step(name string) {
 	now := time.Now()
-	b.steps = append(b.steps, name+"_ms", now.Sub(b.last).Milliseconds())
+	b.steps = append(b.steps, name+"_ms", float64(now.Sub(b.last).Microseconds())/1000)
 	b.last = now
 }
 

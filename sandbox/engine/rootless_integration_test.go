@@ -60,11 +60,24 @@ func TestRootless(t *testing.T) {
 		copyFile(t, filepath.Join(libexec, name), filepath.Join(base, name))
 	}
 
+	runBase, err := os.MkdirTemp("/run", "engine-user-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(runBase); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chown(runBase, int(u.Uid), int(u.Gid)); err != nil {
+		t.Fatal(err)
+	}
+
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 4*time.Minute, errors.New("the tests took too long"))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "-test.run=^TestEngine", "-test.v", "-test.count=1", "-test.parallel=2")
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), envBundle + "=" + base, envRequire + "=" + os.Getenv(envRequire)}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), envBundle + "=" + base, envRequire + "=" + os.Getenv(envRequire), envRunBase + "=" + runBase}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
