@@ -138,7 +138,7 @@ type holder struct {
 var errStopped = errors.New("told to stop")
 
 func (h *holder) run(ctx context.Context, log io.Writer) error {
-	lock, err := lockFile(h.dirs.rootLock())
+	lock, err := awaitLock(ctx, h.dirs.rootLock())
 	if err != nil {
 		return err
 	}

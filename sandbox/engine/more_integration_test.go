@@ -61,12 +61,19 @@ func TestEngineSurvivesReboot(t *testing.T) {
 	instance := create(t, e)
 	kill9(t, enginePID(t, e.opts.Dirs))
 	kill9(t, e.Info(t.Context()).HolderPID)
-	shims, err := liveShims("/proc", e.opts.Dirs)
+	shims, err := liveShims("/proc", e.address())
 	if err != nil || len(shims) != 1 {
 		t.Fatalf("live shims = %v, %v; want one", shims, err)
 	}
 	kill9(t, shims[0])
 	kill9(t, instance.PID)
+	// The cgroups that the runtime made are the only thing that this reboot
+	// does not take.
+	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/*/*/*/", "/sys/fs/cgroup/"} {
+		for _, dir := range glob(t, pattern+instance.ID.Key()) {
+			eventually(t, dir+" is removed", func() bool { return os.Remove(dir) == nil })
+		}
+	}
 	for _, path := range glob(t, e.opts.Dirs.Run+"/*") {
 		if err := os.RemoveAll(path); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestRotatingFileStaysSmall(t *testing.T) {
@@ -95,7 +96,7 @@ func TestLockFile(t *testing.T) {
 // of ours.
 func TestIsShim(t *testing.T) {
 	t.Parallel()
-	dirs := Dirs{Root: "/r", Run: "/u", Libexec: "/l"}
+	const socket = "/u/containerd.sock"
 	script := "exec -a " + binShim + " sleep 1000"
 	ours := fake(t, script+" -address /u/containerd.sock", 0)
 	cases := map[string]struct {
@@ -112,11 +113,11 @@ func TestIsShim(t *testing.T) {
 		}{fake(t, script+" -address /u/containerd.sock", 65534), false}
 	}
 	for name, c := range cases {
-		if got := isShim("/proc", dirs, c.pid); got != c.want {
+		if got := isShim("/proc", socket, c.pid); got != c.want {
 			t.Errorf("%s: %v; want %v (%s)", name, got, c.want, cmdline(c.pid))
 		}
 	}
-	found, err := liveShims("/proc", dirs)
+	found, err := liveShims("/proc", socket)
 	if err != nil || len(found) != 1 || found[0] != ours {
 		t.Errorf("live shims = %v, %v; want %d", found, err, ours)
 	}
@@ -150,4 +151,23 @@ func fake(t *testing.T, script string, uid uint32) int {
 		return strings.Contains(cmdline(cmd.Process.Pid), "read -r _") && !strings.Contains(cmdline(cmd.Process.Pid), "exec")
 	})
 	return cmd.Process.Pid
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	var b backoff
+	for _, want := range []time.Duration{restartMin, 2 * restartMin, 4 * restartMin} {
+		if got := b.next(time.Millisecond); got != want {
+			t.Errorf("pause = %v; want %v", got, want)
+		}
+	}
+	for range 20 {
+		b.next(0)
+	}
+	if got := b.next(0); got != restartMax {
+		t.Errorf("pause = %v; want %v at most", got, restartMax)
+	}
+	if got := b.next(restartCalm + 1); got != restartMin {
+		t.Errorf("pause after a calm time = %v; want %v", got, restartMin)
+	}
 }

@@ -2,8 +2,12 @@ package engine
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/shelld/shelld/sandbox"
 )
@@ -52,6 +56,7 @@ func TestEngineSurvivesKill(t *testing.T) {
 			e := openEngine(t)
 			before := []sandbox.Instance{create(t, e), create(t, e)}
 			test.kill(t, e)
+			killed := time.Now()
 			for _, instance := range before {
 				answers(t, e, instance.ID) // whatever else is dead
 			}
@@ -60,6 +65,7 @@ func TestEngineSurvivesKill(t *testing.T) {
 				got, err := e.List(t.Context())
 				return err == nil && len(got) == 2 && slices.Contains(got, before[0]) && slices.Contains(got, before[1])
 			})
+			t.Logf("all back %v after the kill", time.Since(killed).Round(time.Millisecond))
 			after := createSoon(t, e)
 			wantRunning(t, e, append(slices.Clone(before), after)...)
 			for _, instance := range append(before, after) {
@@ -102,6 +108,13 @@ func TestEngineIsFoundAgain(t *testing.T) {
 	}
 	wantRunning(t, second, instance)
 	answers(t, second, instance.ID)
+	if err := Run(t.Context(), HostOptions{Dirs: first.opts.Dirs}); !errors.Is(err, errLocked) {
+		t.Errorf("second engine process: %v; want %v", err, errLocked)
+	}
+	elsewhere := first.opts
+	elsewhere.Dirs.Run = filepath.Join(filepath.Dir(first.opts.Dirs.Run), "run2")
+	_, err = Open(t.Context(), elsewhere)
+	checkRefusal(t, hostMode(), err, "locked by another process")
 	// The new pool knows the old sandbox's ids.
 	other := create(t, second)
 	if uidMap(t, instance.PID) == uidMap(t, other.PID) {
@@ -109,5 +122,41 @@ func TestEngineIsFoundAgain(t *testing.T) {
 	}
 	if err := second.Close(); err != nil {
 		t.Errorf("close: %v", err)
+	}
+}
+
+// A containerd that does not run is reported with the place of its log, and
+// used as soon as it runs.
+func TestEngineWaitsForContainerd(t *testing.T) {
+	t.Parallel()
+	opts := Options{Dirs: testDirs(t), StartTimeout: time.Second}
+	real := opts.Libexec
+	opts.Libexec = bundleWithInit(t, real, "")
+	broken := filepath.Join(opts.Libexec, binContainerd)
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho it is broken >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), opts)
+	var refusal *sandbox.Error
+	if !errors.As(err, &refusal) || refusal.Code != sandbox.CodeEngineUnavailable || !strings.Contains(refusal.Message, opts.log()) {
+		t.Errorf("open: %v; want unavailable and the log named", err)
+	}
+	if log := engineLog(opts.Dirs); !strings.Contains(log, "it is broken") {
+		t.Errorf("the log lacks containerd's output:\n%s", log)
+	}
+	temp := broken + ".new"
+	if err := os.Symlink(filepath.Join(real, binContainerd), temp); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(temp, broken); err != nil {
+		t.Fatal(err)
+	}
+	opts.StartTimeout = 0
+	e := openEngineIn(t, opts)
+	if info := e.Info(t.Context()); info.Restarts == 0 {
+		t.Errorf("info = %+v; want restarts", info)
 	}
 }
