@@ -93,6 +93,9 @@ func TestEngineSandboxIsContained(t *testing.T) {
 		}
 	})
 	t.Run("mounts", func(t *testing.T) {
+		eventually(t, "the guest has detached its socket's directory", func() bool {
+			return !strings.Contains(readProc(t, pid, "mountinfo"), instance.ID.Key())
+		})
 		for line := range strings.Lines(readProc(t, pid, "mountinfo")) {
 			fields := strings.Fields(line)
 			target, options := fields[4], strings.Split(fields[5], ",")
