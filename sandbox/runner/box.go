@@ -31,6 +31,8 @@ type box struct {
 	spawn  func(func(context.Context))
 	detach context.CancelCauseFunc
 	wg     sync.WaitGroup
+	// concluding waits for the runs that have no result yet.
+	concluding sync.WaitGroup
 
 	done chan struct{}
 	mu   sync.Mutex // guards the rest
@@ -79,10 +81,16 @@ func (b *box) fail(err error) {
 	}
 }
 
-// Close implements [sandbox.Box].
+// Close implements [sandbox.Box]. The commands of a sandbox that has failed get
+// their results first, since no later daemon will find them.
 func (b *box) Close() error {
+	var err error
+	if b.Err() != nil {
+		err = b.client.Close()
+		b.concluding.Wait()
+	}
 	b.detach(errDetached)
-	err := b.client.Close()
+	err = errors.Join(err, b.client.Close())
 	b.wg.Wait()
 	return err
 }

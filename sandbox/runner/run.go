@@ -68,6 +68,7 @@ func (b *box) newRun(id string, cmd sandbox.Command, proc *guest.Process, group 
 		stdin: proc.Stdin, readers: 1,
 	}
 	r.flowing.Store(2)
+	b.concluding.Add(1)
 	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stdout, proc.Stdout) })
 	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stderr, proc.Stderr) })
 	b.spawn(r.live)
@@ -90,13 +91,9 @@ func (r *run) consume(ctx context.Context, spool *output.Spool, pipe *os.File) {
 // live takes the run from its start until nothing of it needs shelld any more.
 func (r *run) live(ctx context.Context) {
 	defer r.letGo()
-	reason, ok := r.await(ctx)
-	if !ok {
+	if !r.finish(ctx) {
 		return
 	}
-	r.result = r.conclude(ctx, reason)
-	close(r.done)
-
 	r.closeStdin()
 	if r.group != nil {
 		if err := r.group.Release(); err != nil {
@@ -108,6 +105,19 @@ func (r *run) live(ctx context.Context) {
 		_ = r.box.client.Forget(r.id) // fails only with the connection, which the box watches
 	case <-ctx.Done():
 	}
+}
+
+// finish waits for the end of the command and fixes its result. It returns
+// false when shelld lets go of the sandbox first.
+func (r *run) finish(ctx context.Context) bool {
+	defer r.box.concluding.Done()
+	reason, ok := r.await(ctx)
+	if !ok {
+		return false
+	}
+	r.result = r.conclude(ctx, reason)
+	close(r.done)
+	return true
 }
 
 // await waits until the command has ended or is to be ended, and ends it then.
@@ -122,6 +132,9 @@ func (r *run) await(ctx context.Context) (reason sandbox.Reason, ok bool) {
 		reason = sandbox.ReasonTimeout
 	case reason = <-r.end:
 	case <-ctx.Done():
+		return "", false
+	}
+	if ctx.Err() != nil { // the process is "done" because nobody listens any more
 		return "", false
 	}
 	if reason != "" {
