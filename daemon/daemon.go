@@ -127,12 +127,14 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
 		}
 		return nil
 	})
-	group.Go(func() error { d.keepEngine(ctx); return nil })
+	kept := make(chan struct{}) // closed when the engine's keeper has ended
+	group.Go(func() error { defer close(kept); d.keepEngine(ctx); return nil })
 	d.notify("READY=1")
 	d.log.InfoContext(ctx, "serving", "socket", d.opts.Paths.Socket, "version", d.opts.Version)
 
 	group.Go(func() error {
 		<-ctx.Done()
+		<-kept // sandboxes that are being adopted are not let go of half-way
 		return d.stop(ctx, api)
 	})
 	err := group.Wait()
@@ -175,10 +177,30 @@ func (d *daemon) requestShutdown(sandboxes bool) {
 	d.shutdown(errors.New("shutdown requested"))
 }
 
+// removeSandboxes deletes all sandboxes, and waits for the engine if it is away
+// for a moment.
 func (d *daemon) removeSandboxes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, shutdownBudget, errors.New("removing all sandboxes took too long"))
 	defer cancel()
-	return d.manager.DeleteAll(ctx)
+	if d.backend.engine.Load() == nil {
+		return d.manager.DeleteAll(ctx) // there never was an engine, nor a sandbox
+	}
+	tick := time.NewTicker(firstRetry)
+	defer tick.Stop()
+	for {
+		err := d.ensureEngine(ctx)
+		if err == nil {
+			err = d.manager.DeleteAll(ctx)
+		}
+		if !errors.Is(err, sandbox.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
 }
 
 func (d *daemon) stopEngine(ctx context.Context) error {
