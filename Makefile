@@ -66,7 +66,11 @@ race: build ## run the tests COUNT=5 times in random order under the race detect
 	$(GO_TEST) -race -count=$(COUNT) -shuffle=on $(PKG)
 
 .PHONY: bench
-bench: build ## run the benchmarks
+bench: build ## compare shelld with its references in one run: a table, and dist/bench.json
+	$(GO) run ./contrib/bench -bin $(BIN) $(BENCHFLAGS)
+
+.PHONY: gobench
+gobench: build ## run the Go benchmarks of PKG
 	$(GO_TEST) -p 1 -run '^$$' -bench . -benchmem $(PKG)
 
 .PHONY: fuzz

@@ -3,7 +3,8 @@ package rpc
 // ContainerCreate is the body of POST /v1/containers. Unknown fields are
 // ignored, as upstream does.
 type ContainerCreate struct {
-	Name          string            `json:"name"`
+	// Name is required by POST /v1/containers.
+	Name          string            `json:"name,omitempty"`
 	ExpiresAfter  *ExpiresAfter     `json:"expires_after,omitempty"`
 	FileIDs       []string          `json:"file_ids,omitempty"`
 	MemoryLimit   *string           `json:"memory_limit,omitempty"`

@@ -45,3 +45,8 @@ type Shutdown struct {
 	// on and the next daemon adopts them.
 	Sandboxes bool `json:"sandboxes"`
 }
+
+// Status is the answer of operations that have nothing else to say.
+type Status struct {
+	Status string `json:"status"`
+}

@@ -105,3 +105,9 @@ type ShellResult struct {
 	BackgroundPIDs []int   `json:"background_pids"`
 	Note           *string `json:"note"`
 }
+
+// StdinWritten is the answer to a streamed standard input.
+type StdinWritten struct {
+	// Bytes is how many the command's pipe took.
+	Bytes int64 `json:"bytes"`
+}

@@ -33,7 +33,7 @@ type Box interface {
 	// Done is closed when the sandbox can no longer be used; Err says why.
 	Done() <-chan struct{}
 	Err() error
-	// Close lets go of the sandbox, which lives on.
+	// Close lets go of the sandbox, which lives on. Further calls do nothing.
 	Close() error
 }
 
@@ -57,19 +57,24 @@ type Run interface {
 	// End kills the command with everything it has started; the result's
 	// reason becomes reason unless the command had ended already.
 	End(reason Reason)
-	// Done is closed when the result is fixed.
+	// Done is closed when the result is fixed. A run that has not ended when
+	// its box is closed or fails is done then too, with [ReasonLost].
 	Done() <-chan struct{}
 	// Result returns the result; only after Done.
 	Result() Result
 	// Closed is closed when the last writer of the command's streams, its
-	// background processes included, is gone. Streams returns their final
+	// background processes included, is gone, or the box is closed. Streams returns their final
 	// state then.
 	Closed() <-chan struct{}
 	Streams() (stdout, stderr json.RawMessage)
 	// Stdin returns the command's standard input, or an [ErrConflict] error
 	// when none was asked for, or it was taken before.
 	Stdin() (io.WriteCloser, error)
-	// Output returns one of the command's streams. The caller closes it.
+	// Close lets go of the run's streams, which live on until the outputs
+	// that were handed out are closed too. It does not end the command.
+	Close()
+	// Output returns one of the command's streams; not after Close. The caller
+	// closes it.
 	Output(stream Stream) Output
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 )
 
 // Run carries out a call, or joins the one that was made in the same place
@@ -95,22 +97,56 @@ func (m *Manager) execute(ctx context.Context, a *ActiveCall) {
 		}
 		err = nil
 	}
-	storeCtx, cancel := undo(ctx)
-	defer cancel()
+	var unstored error
 	if err == nil {
 		call.Status, call.CompletedAt = verdict(call.Results), m.now()
-		err = m.opts.Store.PutCall(storeCtx, call)
+		unstored = m.record(ctx, call)
 	} else if !errors.Is(err, errClosed) {
-		err = errors.Join(err, m.opts.Store.DeleteCall(storeCtx, call.ID))
+		err = errors.Join(err, m.forget(ctx, call.ID))
 	}
 	m.settle(a, e, call, err)
 
 	if e != nil && call.Spec.Auto != nil && (call.Spec.DeleteAfter || err != nil) && !errors.Is(err, errClosed) {
 		m.discard(ctx, e)
 	}
+	if unstored != nil {
+		m.insist(ctx, call, unstored)
+	}
 	if err == nil {
 		m.followStreams(ctx, a, call)
 	}
+}
+
+// record stores a call, even when its client has gone.
+func (m *Manager) record(ctx context.Context, call Call) error {
+	ctx, cancel := undo(ctx)
+	defer cancel()
+	return m.opts.Store.PutCall(ctx, call)
+}
+
+// forget removes the record of a call of which no command has run.
+func (m *Manager) forget(ctx context.Context, id CallID) error {
+	ctx, cancel := undo(ctx)
+	defer cancel()
+	return errors.Join(m.opts.Store.DeleteCall(ctx, id), m.opts.Outputs.Remove(id))
+}
+
+// insist stores the end of a call that could not be stored at once, since the
+// commands have run and their results must not be lost with the disk's room.
+// Meanwhile the call is found in memory.
+func (m *Manager) insist(ctx context.Context, call Call, err error) {
+	m.log.ErrorContext(ctx, "end of a call not recorded; trying again", "call_id", call.ID, "err", err)
+	ticker := time.NewTicker(insistEvery)
+	defer ticker.Stop()
+	for err != nil {
+		select {
+		case <-ticker.C:
+		case <-m.stopped:
+			return
+		}
+		err = m.record(ctx, call)
+	}
+	m.log.InfoContext(ctx, "end of a call recorded at last", "call_id", call.ID)
 }
 
 // begin finds or makes the container and starts every command in it. A
@@ -143,6 +179,12 @@ func (m *Manager) begin(ctx context.Context, a *ActiveCall) (e *entry, lost []er
 	}
 	if err != nil {
 		endAll(runs, ReasonCanceled)
+		for _, run := range runs {
+			if run != nil {
+				<-run.Closed() // nothing writes to its streams from now on
+				run.Close()
+			}
+		}
 		return e, nil, err
 	}
 	m.mu.Lock()
@@ -169,13 +211,12 @@ func (m *Manager) place(ctx context.Context, a *ActiveCall) (*entry, Box, error)
 		e.active[a] = struct{}{}
 		return e, e.box, nil
 	}
-	e, err := m.create(ctx, *spec.Auto, true)
+	e, err := m.create(ctx, *spec.Auto, a)
 	if err != nil {
 		return nil, nil, err
 	}
 	m.mu.Lock()
 	a.call.ContainerID = e.id
-	e.active[a] = struct{}{}
 	call, box := a.call, e.box
 	m.mu.Unlock()
 	if box == nil {
@@ -221,18 +262,19 @@ func (m *Manager) settle(a *ActiveCall, e *entry, call Call, err error) {
 	if a.leave != nil {
 		a.leave.Stop()
 	}
+	close(a.done) // first, so that who waits for started sees how it ended
 	select {
 	case <-a.started:
 	default:
 		close(a.started)
 	}
-	close(a.done)
 }
 
 // followStreams waits until background processes have closed the streams of
 // their commands and then records where they ended.
 func (m *Manager) followStreams(ctx context.Context, a *ActiveCall, call Call) {
 	grown := false
+	call.Results = slices.Clone(call.Results) // clients read the others
 	for i, run := range a.runs {
 		if run == nil {
 			continue
@@ -253,9 +295,7 @@ func (m *Manager) followStreams(ctx context.Context, a *ActiveCall, call Call) {
 	if !grown {
 		return
 	}
-	ctx, cancel := undo(ctx)
-	defer cancel()
-	if err := m.opts.Store.PutCall(ctx, call); err != nil {
+	if err := m.record(ctx, call); err != nil {
 		m.log.WarnContext(ctx, "end of background output not recorded", "call_id", call.ID, "err", err)
 	}
 }
@@ -263,8 +303,14 @@ func (m *Manager) followStreams(ctx context.Context, a *ActiveCall, call Call) {
 // drop forgets a call that needs no more memory.
 func (m *Manager) drop(a *ActiveCall) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	delete(m.calls, a.id)
+	runs := a.runs
+	m.mu.Unlock()
+	for _, run := range runs {
+		if run != nil {
+			run.Close()
+		}
+	}
 }
 
 func endAll(runs []Run, reason Reason) {

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
-	"sync"
 )
 
 // Create makes a container and returns when commands can run in it. When ctx
@@ -15,7 +13,12 @@ func (m *Manager) Create(ctx context.Context, spec Spec) (Container, error) {
 	if err := m.await(ctx); err != nil {
 		return Container{}, err
 	}
-	e, err := m.create(ctx, spec, false)
+	ctx, end, err := m.operate(ctx)
+	if err != nil {
+		return Container{}, err
+	}
+	defer end()
+	e, err := m.create(ctx, spec, nil)
 	if err != nil {
 		return Container{}, err
 	}
@@ -26,17 +29,25 @@ func (m *Manager) Create(ctx context.Context, spec Spec) (Container, error) {
 	return m.snapshot(e), nil
 }
 
-// create makes a container with its entry, or leaves nothing.
-func (m *Manager) create(ctx context.Context, spec Spec, auto bool) (*entry, error) {
+// create makes a container with its entry, or leaves nothing. A container that
+// a call makes for itself has that call as its owner, and is busy with it from
+// the beginning.
+func (m *Manager) create(ctx context.Context, spec Spec, owner *ActiveCall) (*entry, error) {
 	now := m.now()
 	e := newEntry(Container{
 		ID: NewID(), Spec: spec, Status: StatusCreating,
-		CreatedAt: now, LastActiveAt: now, Auto: auto,
+		CreatedAt: now, LastActiveAt: now, Auto: owner != nil,
 	})
+	if owner != nil {
+		e.active[owner] = struct{}{}
+	}
 	if err := m.admit(ctx, e); err != nil {
 		return nil, err
 	}
 	if err := m.start(ctx, e); err != nil {
+		m.mu.Lock()
+		delete(e.active, owner) // the removal must not wait for it
+		m.mu.Unlock()
 		m.discard(ctx, e)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -62,41 +73,42 @@ func (m *Manager) admit(ctx context.Context, e *entry) error {
 			return nil
 		}
 		victim := m.idleAutoLocked()
+		if victim != nil { // before another call comes to it
+			m.claimLocked(victim)
+		}
 		m.mu.Unlock()
-		if victim == "" {
+		if victim == nil {
 			return &Error{
 				Class: ErrExhausted, Code: CodeTooManyContainers,
 				Message: "too many containers are running; delete one, or raise limits.max_containers", RetryAfter: leaveGrace,
 			}
 		}
-		m.log.InfoContext(ctx, "container evicted", "container_id", victim)
-		if err := m.Delete(ctx, victim); err != nil && !errors.Is(err, ErrNotFound) {
+		m.log.InfoContext(ctx, "container evicted", "container_id", victim.id)
+		if err := m.removeClaimed(ctx, victim); err != nil {
 			return err
 		}
 	}
 }
 
-// idleAutoLocked returns the automatic container that has been idle longest.
-func (m *Manager) idleAutoLocked() ID {
+// idleAutoLocked returns the automatic container that has been idle longest,
+// or nil.
+func (m *Manager) idleAutoLocked() *entry {
 	var oldest *entry
 	for _, e := range m.entries {
 		c := &e.container
-		if !c.Auto || c.Status != StatusRunning || len(e.active) > 0 {
+		if !c.Auto || c.Status != StatusRunning || len(e.active) > 0 || e.busy != nil {
 			continue
 		}
 		if oldest == nil || c.LastActiveAt.Before(oldest.container.LastActiveAt) {
 			oldest = e
 		}
 	}
-	if oldest == nil {
-		return ""
-	}
-	return oldest.id
+	return oldest
 }
 
 // start takes an admitted container to StatusRunning.
 func (m *Manager) start(ctx context.Context, e *entry) error {
-	c := e.container
+	c := m.snapshot(e)
 	if err := m.opts.Store.PutContainer(ctx, c); err != nil {
 		return err
 	}
@@ -133,120 +145,6 @@ func (m *Manager) attach(e *entry, c Container, box Box) {
 		case <-m.stopped:
 		}
 	})
-}
-
-// fail records that a sandbox is gone, unless it was meant to go.
-func (m *Manager) fail(e *entry, box Box) {
-	ctx, cancel := undo(context.Background())
-	defer cancel()
-	m.mu.Lock()
-	if e.box != box || e.container.Status != StatusRunning {
-		m.mu.Unlock()
-		return
-	}
-	c := e.container
-	c.Status, c.StatusReason, c.EndedAt = StatusFailed, box.Err().Error(), m.now()
-	e.container, e.box = c, nil
-	m.mu.Unlock()
-	m.log.WarnContext(ctx, "container failed", "container_id", c.ID, "err", box.Err())
-	if err := errors.Join(
-		m.opts.Store.PutContainer(ctx, c),
-		box.Close(),
-		m.opts.Backend.Delete(ctx, c.ID),
-		m.opts.Boxes.Remove(ctx, c.ID),
-	); err != nil {
-		m.log.WarnContext(ctx, "failed container not cleaned up", "container_id", c.ID, "err", err)
-	}
-}
-
-// discard removes every trace of a container, whatever state it is in.
-func (m *Manager) discard(ctx context.Context, e *entry) {
-	ctx, cancel := undo(ctx)
-	defer cancel()
-	if err := m.remove(ctx, e); err != nil {
-		m.log.WarnContext(ctx, "container not removed", "container_id", e.id, "err", err)
-	}
-}
-
-// Delete ends what runs in the container and removes it with all its data.
-func (m *Manager) Delete(ctx context.Context, id ID) error {
-	e, err := m.lookup(ctx, id)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := undo(ctx) // a client that leaves does not stop a delete
-	defer cancel()
-	return m.remove(ctx, e)
-}
-
-func (m *Manager) remove(ctx context.Context, e *entry) error {
-	m.mu.Lock()
-	if m.entries[e.id] != e {
-		m.mu.Unlock()
-		return NotFound("container", string(e.id))
-	}
-	if gone := e.gone; gone != nil {
-		m.mu.Unlock()
-		<-gone
-		return m.remove(ctx, e) // not found, unless that delete went wrong
-	}
-	gone := make(chan struct{})
-	e.gone = gone
-	before := e.container.Status
-	e.container.Status = StatusDeleting
-	c, box, active := e.container, e.box, slices.Collect(maps.Keys(e.active))
-	m.mu.Unlock()
-
-	for _, a := range active {
-		a.cancel(errCanceled)
-	}
-	for _, a := range active { // their results want the guest alive
-		select {
-		case <-a.done:
-		case <-ctx.Done():
-		}
-	}
-	err := m.opts.Store.PutContainer(ctx, c)
-	if err == nil {
-		err = m.opts.Backend.Delete(ctx, c.ID)
-	}
-	if err == nil {
-		if box != nil {
-			err = box.Close()
-		}
-		err = errors.Join(err, m.opts.Boxes.Remove(ctx, c.ID), m.opts.Store.DeleteContainer(ctx, c.ID))
-	}
-
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	defer close(gone)
-	e.gone = nil
-	if err != nil {
-		e.container.Status = before
-		return err
-	}
-	delete(m.entries, c.ID)
-	return nil
-}
-
-// DeleteAll deletes every container, as [Manager.Delete] does, and creates no
-// more.
-func (m *Manager) DeleteAll(ctx context.Context) error {
-	m.mu.Lock()
-	m.setNotReadyLocked(errClosed)
-	entries := slices.Collect(maps.Values(m.entries))
-	m.mu.Unlock()
-	errs := make([]error, len(entries))
-	var wg sync.WaitGroup
-	for i, e := range entries {
-		wg.Go(func() {
-			if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
-				errs[i] = err
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
 // Container returns the container and counts as activity.

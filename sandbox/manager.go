@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -44,6 +46,8 @@ const (
 	undoBudget = 30 * time.Second
 	// startPatience is how long early callers wait for the daemon to be ready.
 	startPatience = 10 * time.Second
+	// insistEvery is how often storing the end of a call is tried again.
+	insistEvery = time.Second
 	// sweepEvery is how often old records are looked for.
 	sweepEvery = 10 * time.Minute
 )
@@ -62,6 +66,9 @@ type Manager struct {
 	// stopped is closed by Close; wg waits for every goroutine of the Manager.
 	stopped chan struct{}
 	wg      sync.WaitGroup
+	// working waits for the operations of callers that may start and remove
+	// sandboxes.
+	working sync.WaitGroup
 
 	// mu guards all below. It is held for moments only, never over a call to
 	// the store, the backend or a box.
@@ -75,7 +82,12 @@ type Manager struct {
 	// byKey finds the active call of a scope and a caller's own call id.
 	byKey map[callKey]*ActiveCall
 	runs  int
+	// operations are what working waits for, with the means to end them.
+	operations map[*operation]struct{}
 }
+
+// operation is something a caller waits for that must not outlive the Manager.
+type operation struct{ cancel context.CancelCauseFunc }
 
 // entry is a container in memory. Its fields are guarded by Manager.mu.
 type entry struct {
@@ -85,8 +97,9 @@ type entry struct {
 	box Box
 	// active are the calls whose commands run, or are about to run, in it.
 	active map[*ActiveCall]struct{}
-	// gone is closed when a delete that has begun has ended, well or not.
-	gone chan struct{}
+	// busy is closed when a delete, or the clean-up of a failure, has ended;
+	// nil when none is under way. There is one at a time.
+	busy chan struct{}
 }
 
 func newEntry(c Container) *entry {
@@ -108,6 +121,8 @@ func New(opts Options) *Manager {
 		entries:  map[ID]*entry{},
 		calls:    map[CallID]*ActiveCall{},
 		byKey:    map[callKey]*ActiveCall{},
+
+		operations: map[*operation]struct{}{},
 	}
 	if m.now == nil {
 		m.now = time.Now
@@ -130,7 +145,11 @@ func (m *Manager) SetNotReady(err error) {
 	m.setNotReadyLocked(err)
 }
 
+// setNotReadyLocked does nothing once the Manager stops, which is for good.
 func (m *Manager) setNotReadyLocked(err error) {
+	if m.stoppingLocked() {
+		return
+	}
 	m.notReady = err
 	select {
 	case <-m.settled:
@@ -163,16 +182,13 @@ func (m *Manager) Counts() (containers, runs int) {
 // It is called once.
 func (m *Manager) Close() error {
 	close(m.stopped)
+	_ = m.quiesce(context.Background(), errClosed) // nothing ends this wait
 	m.mu.Lock()
-	m.setNotReadyLocked(errClosed)
 	boxes := make([]Box, 0, len(m.entries))
 	for _, e := range m.entries {
 		if e.box != nil {
 			boxes = append(boxes, e.box)
 		}
-	}
-	for _, a := range m.calls {
-		a.cancel(errClosed)
 	}
 	m.mu.Unlock()
 	var errs []error
@@ -181,6 +197,51 @@ func (m *Manager) Close() error {
 	}
 	m.wg.Wait()
 	return errors.Join(errs...)
+}
+
+// stoppingLocked reports whether the Manager takes no more work.
+func (m *Manager) stoppingLocked() bool { return m.notReady == error(errClosed) }
+
+// quiesce takes no more work, ends operations, and calls for the given cause,
+// and waits for them. Their boxes are open until then.
+func (m *Manager) quiesce(ctx context.Context, cause error) error {
+	m.mu.Lock()
+	m.setNotReadyLocked(errClosed)
+	for op := range m.operations {
+		op.cancel(errClosed)
+	}
+	calls := slices.Collect(maps.Values(m.calls))
+	m.mu.Unlock()
+	for _, a := range calls {
+		a.cancel(cause)
+	}
+	for _, a := range calls {
+		if err := await(ctx, a.done); err != nil {
+			return err
+		}
+	}
+	m.working.Wait() // each has an end of its own once canceled
+	return nil
+}
+
+// operate counts an operation in, which [Manager.Close] ends and waits for.
+func (m *Manager) operate(ctx context.Context) (opCtx context.Context, end func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stoppingLocked() {
+		return nil, nil, errClosed
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	op := &operation{cancel}
+	m.operations[op] = struct{}{}
+	m.working.Add(1)
+	return ctx, func() {
+		m.mu.Lock()
+		delete(m.operations, op)
+		m.mu.Unlock()
+		cancel(nil)
+		m.working.Done()
+	}, nil
 }
 
 // undo returns a context for cleaning up after something that was canceled.

@@ -5,8 +5,7 @@ import (
 	"io"
 )
 
-// Call returns a shell call as it is now; of a container that lives, this
-// counts as activity.
+// Call returns a shell call as it is now.
 func (m *Manager) Call(ctx context.Context, id CallID) (Call, error) {
 	if a := m.active(id); a != nil {
 		return a.Call(), nil
@@ -43,7 +42,12 @@ func (m *Manager) Output(ctx context.Context, id CallID, index int, stream Strea
 		if err != nil {
 			return nil, err
 		}
-		return run.Output(stream), nil
+		m.mu.Lock()
+		if m.calls[id] == a { // dropped meanwhile: it is in the store now
+			defer m.mu.Unlock()
+			return run.Output(stream), nil
+		}
+		m.mu.Unlock()
 	}
 	call, err := m.opts.Store.Call(ctx, id)
 	if err != nil {

@@ -24,6 +24,11 @@ const (
 // rest; an error means that the store or the backend could not be read, and
 // the caller tries again later.
 func (m *Manager) Reconcile(ctx context.Context) error {
+	ctx, end, err := m.operate(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	records, err := m.opts.Store.Containers(ctx)
 	if err != nil {
 		return err
@@ -76,6 +81,9 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		group.Go(func() error { m.cleanUp(ctx, id); return nil })
 	}
 	_ = group.Wait() // the workers keep their errors to their own record
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the next daemon goes on with it
+	}
 
 	for _, call := range open {
 		m.markLost(ctx, call)
@@ -100,6 +108,9 @@ func (m *Manager) adopt(ctx context.Context, e *entry, instance Instance) bool {
 			m.attach(e, c, box)
 			return true
 		}
+	}
+	if ctx.Err() != nil {
+		return false // shelld is stopping; that is no fault of the sandbox
 	}
 	c.Status, c.StatusReason, c.EndedAt = StatusFailed, err.Error(), m.now()
 	m.mu.Lock()

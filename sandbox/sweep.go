@@ -49,7 +49,9 @@ func (m *Manager) Sweep(ctx context.Context) error {
 		errs = append(errs, m.opts.Store.TouchContainer(ctx, c.ID, c.LastActiveAt))
 	}
 	for _, e := range old {
-		errs = append(errs, m.remove(ctx, e))
+		if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
+			errs = append(errs, err)
+		}
 	}
 	calls, err := m.opts.Store.OldCalls(ctx, before)
 	errs = append(errs, err)

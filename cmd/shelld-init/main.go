@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/shelld/shelld/sandbox/guest"
@@ -17,6 +18,7 @@ func main() {
 	// memory once per sandbox.
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
+	runtime.GOMAXPROCS(max(2, min(runtime.NumCPU(), maxProcs)))
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "shelld-init:", err)
 		os.Exit(1)
@@ -24,8 +26,10 @@ func main() {
 }
 
 const (
-	// gcPercent brings the first collection at about 0.8 MiB of heap.
+	// gcPercent brings the first collection at 0.8 MiB of heap instead of 4.
 	gcPercent = 20
+	// maxProcs is enough to fork and to reap at once, on any machine.
+	maxProcs = 4
 	// memoryLimit is soft: above it the collector works harder. Unit: bytes.
 	memoryLimit = 24 << 20
 )

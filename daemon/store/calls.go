@@ -18,7 +18,7 @@ func (s *Store) AddCall(ctx context.Context, scope string, c sandbox.Call) (exis
 	if err != nil {
 		return existing, false, fmt.Errorf("encode call %s: %w", c.ID, err)
 	}
-	res, err := s.addCall.ExecContext(ctx, string(c.ID), string(c.ContainerID), scope, c.Spec.CallID, string(c.Status), c.CreatedAt.UnixNano(), string(doc))
+	res, err := s.exec(ctx, s.addCall, string(c.ID), string(c.ContainerID), scope, c.Spec.CallID, string(c.Status), c.CreatedAt.UnixNano(), string(doc))
 	if err != nil {
 		return existing, false, wrap("store call", string(c.ID), err)
 	}
@@ -39,13 +39,13 @@ func (s *Store) PutCall(ctx context.Context, c sandbox.Call) error {
 	if !c.CompletedAt.IsZero() {
 		completed = c.CompletedAt.UnixNano()
 	}
-	_, err = s.putCall.ExecContext(ctx, string(c.ContainerID), string(c.Status), completed, string(doc), string(c.ID))
+	_, err = s.exec(ctx, s.putCall, string(c.ContainerID), string(c.Status), completed, string(doc), string(c.ID))
 	return wrap("store call", string(c.ID), err)
 }
 
 // DeleteCall implements [sandbox.Store].
 func (s *Store) DeleteCall(ctx context.Context, id sandbox.CallID) error {
-	_, err := s.write.ExecContext(ctx, `DELETE FROM calls WHERE id = ?`, string(id))
+	_, err := s.exec(ctx, s.dropCall, string(id))
 	return wrap("delete call", string(id), err)
 }
 

@@ -15,6 +15,8 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"modernc.org/sqlite"
@@ -27,6 +29,10 @@ import (
 // Unit: milliseconds. Only shelld itself has the file open, so it is ample.
 const busyTimeout = 5000
 
+// checkpointEvery is how often what was written is moved from the log into the
+// database. SQLite would do it inside a write, which then waits for the disk.
+const checkpointEvery = time.Second
+
 // readers is how many reads may run beside the one writer.
 const readers = 4
 
@@ -35,8 +41,13 @@ type Store struct {
 	write *sql.DB // one connection, so that writers queue in Go
 	read  *sql.DB
 
-	putContainer, touchContainer          *sql.Stmt
-	addCall, putCall, callByKey, callByID *sql.Stmt
+	putContainer, touchContainer, dropContainer     *sql.Stmt
+	addCall, putCall, dropCall, callByKey, callByID *sql.Stmt
+
+	// dirty says that something was written since the last checkpoint.
+	dirty   atomic.Bool
+	stop    chan struct{}
+	stopped sync.WaitGroup
 }
 
 // Open opens the database in file, makes it if there is none, and brings an
@@ -46,7 +57,7 @@ func Open(ctx context.Context, file string) (*Store, error) {
 	if err := private(file); err != nil {
 		return nil, err
 	}
-	s := &Store{write: open(file), read: open(file)}
+	s := &Store{write: open(file), read: open(file), stop: make(chan struct{})}
 	s.write.SetMaxOpenConns(1)
 	s.read.SetMaxOpenConns(readers)
 	err := migrate(ctx, s.write)
@@ -56,7 +67,34 @@ func Open(ctx context.Context, file string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", file, classify(err)), s.Close())
 	}
+	s.stopped.Go(s.checkpoint)
 	return s, nil
+}
+
+// checkpoint keeps the log short until Close.
+func (s *Store) checkpoint() {
+	ticker := time.NewTicker(checkpointEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-ticker.C:
+		}
+		if s.dirty.Swap(false) {
+			// What fails here, as on a full disk, is tried again with the next
+			// write; the log is whole all the same.
+			_, _ = s.read.ExecContext(context.Background(), `PRAGMA wal_checkpoint(PASSIVE)`)
+		}
+	}
+}
+
+// exec carries out a write. It takes microseconds, so nothing is gained by
+// watching ctx meanwhile, which costs the driver a goroutine.
+func (s *Store) exec(ctx context.Context, stmt *sql.Stmt, args ...any) (sql.Result, error) {
+	res, err := stmt.ExecContext(context.WithoutCancel(ctx), args...)
+	s.dirty.Store(true)
+	return res, err
 }
 
 // private makes the file readable by its owner only, before SQLite makes it.
@@ -73,7 +111,7 @@ func private(file string) error {
 
 func open(file string) *sql.DB {
 	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: url.Values{"_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout), "journal_mode(WAL)", "synchronous(NORMAL)", "foreign_keys(ON)",
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout), "journal_mode(WAL)", "synchronous(NORMAL)", "wal_autocheckpoint(0)",
 	}}.Encode()}
 	return sql.OpenDB(connector{dsn.String()})
 }
@@ -88,16 +126,22 @@ func (s *Store) prepare(ctx context.Context) error {
 	s.putContainer = statement(s.write, `INSERT INTO containers (id, created, last_active, doc) VALUES (?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET last_active = excluded.last_active, doc = excluded.doc`)
 	s.touchContainer = statement(s.write, `UPDATE containers SET last_active = ? WHERE id = ?`)
+	s.dropContainer = statement(s.write, `DELETE FROM containers WHERE id = ?`)
 	s.addCall = statement(s.write, `INSERT INTO calls (id, container, scope, call_id, status, created, completed, doc)
 		VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (scope, call_id) DO NOTHING`)
 	s.putCall = statement(s.write, `UPDATE calls SET container = ?, status = ?, completed = ?, doc = ? WHERE id = ?`)
+	s.dropCall = statement(s.write, `DELETE FROM calls WHERE id = ?`)
 	s.callByKey = statement(s.write, `SELECT doc FROM calls WHERE scope = ? AND call_id = ?`)
 	s.callByID = statement(s.read, `SELECT doc FROM calls WHERE id = ?`)
 	return errors.Join(errs...)
 }
 
 // Close closes the database.
-func (s *Store) Close() error { return errors.Join(s.read.Close(), s.write.Close()) }
+func (s *Store) Close() error {
+	close(s.stop)
+	s.stopped.Wait()
+	return errors.Join(s.read.Close(), s.write.Close())
+}
 
 // PutContainer implements [sandbox.Store].
 func (s *Store) PutContainer(ctx context.Context, c sandbox.Container) error {
@@ -105,19 +149,19 @@ func (s *Store) PutContainer(ctx context.Context, c sandbox.Container) error {
 	if err != nil {
 		return fmt.Errorf("encode container %s: %w", c.ID, err)
 	}
-	_, err = s.putContainer.ExecContext(ctx, string(c.ID), c.CreatedAt.UnixNano(), c.LastActiveAt.UnixNano(), string(doc))
+	_, err = s.exec(ctx, s.putContainer, string(c.ID), c.CreatedAt.UnixNano(), c.LastActiveAt.UnixNano(), string(doc))
 	return wrap("store container", string(c.ID), err)
 }
 
 // TouchContainer implements [sandbox.Store].
 func (s *Store) TouchContainer(ctx context.Context, id sandbox.ID, lastActive time.Time) error {
-	_, err := s.touchContainer.ExecContext(ctx, lastActive.UnixNano(), string(id))
+	_, err := s.exec(ctx, s.touchContainer, lastActive.UnixNano(), string(id))
 	return wrap("touch container", string(id), err)
 }
 
 // DeleteContainer implements [sandbox.Store].
 func (s *Store) DeleteContainer(ctx context.Context, id sandbox.ID) error {
-	_, err := s.write.ExecContext(ctx, `DELETE FROM containers WHERE id = ?`, string(id))
+	_, err := s.exec(ctx, s.dropContainer, string(id))
 	return wrap("delete container", string(id), err)
 }
 

@@ -27,12 +27,12 @@ func (s *server) shutdown(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.log.InfoContext(r.Context(), "shutdown requested", "sandboxes", req.Sandboxes)
 	s.opts.Shutdown(req.Sandboxes)
-	s.writeJSON(w, r, http.StatusOK, map[string]string{"status": "stopping"})
+	s.writeJSON(w, r, http.StatusOK, rpc.Status{Status: "stopping"})
 	return nil
 }
 
 func (s *server) healthz(w http.ResponseWriter, r *http.Request) error {
-	s.writeJSON(w, r, http.StatusOK, map[string]string{"status": "ok"})
+	s.writeJSON(w, r, http.StatusOK, rpc.Status{Status: "ok"})
 	return nil
 }
 
@@ -40,7 +40,7 @@ func (s *server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if err := s.opts.Manager.Ready(); err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})
+	s.writeJSON(w, r, http.StatusOK, rpc.Status{Status: "ready"})
 	return nil
 }
 

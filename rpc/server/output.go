@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/shelld/shelld/rpc"
 	"github.com/shelld/shelld/sandbox"
 )
 
@@ -31,34 +32,52 @@ func (s *server) readOutput(stream sandbox.Stream) handler {
 			return err
 		}
 		defer out.Close() //nolint:errcheck // it is only read
-		from, to, status, err := s.outputRange(w, r, out, follow)
+		from, to, status, err := outputRange(w, r, out, follow)
 		if err != nil {
 			return err
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
+		if !follow {
+			w.WriteHeader(status)
+			return s.sendOutput(r, w, out, from, to, false)
+		}
+		// What a follower misses is known at the end only.
+		w.Header().Set("Trailer", gapHeader)
 		w.WriteHeader(status)
-		var dst io.Writer = w
-		if follow {
-			control := http.NewResponseController(w)
-			_ = control.Flush()
-			dst = flusher{w, control}
+		control := http.NewResponseController(w)
+		_ = control.Flush() // a client that is gone shows when bytes are sent
+		if err := s.sendOutput(r, flusher{w, control}, out, from, to, true); err != nil {
+			return err
 		}
-		if err := out.Read(r.Context(), dst, from, to, follow); err != nil {
-			s.log.DebugContext(r.Context(), "output not sent whole", "path", r.URL.Path, "err", err)
-			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's own means to break off an answer
-		}
+		setGap(w, out)
 		return nil
 	}
 }
 
+// sendOutput copies the bytes. After a failure the answer is broken off, since
+// its status is out already.
+func (s *server) sendOutput(r *http.Request, w io.Writer, out sandbox.Output, from, to int64, follow bool) error {
+	if err := out.Read(r.Context(), w, from, to, follow); err != nil {
+		s.log.DebugContext(r.Context(), "output not sent whole", "path", r.URL.Path, "err", err)
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's own means
+	}
+	return nil
+}
+
+// setGap names the part of the stream that was not kept, if any.
+func setGap(w http.ResponseWriter, out sandbox.Output) (from, to int64) {
+	from, to = out.Gap()
+	if from < to {
+		w.Header().Set(gapHeader, fmt.Sprintf("%d-%d", from, to))
+	}
+	return from, to
+}
+
 // outputRange works out which bytes are asked for and sets the headers that
 // describe them.
-func (s *server) outputRange(w http.ResponseWriter, r *http.Request, out sandbox.Output, follow bool) (from, to int64, status int, err error) {
+func outputRange(w http.ResponseWriter, r *http.Request, out sandbox.Output, follow bool) (from, to int64, status int, err error) {
 	size := out.Produced()
-	gapFrom, gapTo := out.Gap()
-	if gapFrom < gapTo {
-		w.Header().Set(gapHeader, fmt.Sprintf("%d-%d", gapFrom, gapTo))
-	}
+	gapFrom, gapTo := setGap(w, out)
 	text := r.Header.Get("Range")
 	if text == "" {
 		if follow {
@@ -67,12 +86,20 @@ func (s *server) outputRange(w http.ResponseWriter, r *http.Request, out sandbox
 		w.Header().Set("Content-Length", strconv.FormatInt(size-(gapTo-gapFrom), 10))
 		return 0, size, http.StatusOK, nil
 	}
+	if rest, ok := strings.CutPrefix(text, "bytes="); ok && follow {
+		// The end is not known yet, so only a beginning can be asked for.
+		first, open := strings.CutSuffix(rest, "-")
+		if n, err := strconv.ParseInt(first, 10, 64); open && err == nil && n >= 0 {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-*/*", n))
+			return n, -1, http.StatusPartialContent, nil
+		}
+	}
 	from, to, ok := parseRange(text, size)
-	if !ok || from < gapTo && gapFrom < to {
+	if !ok || follow || from < gapTo && gapFrom < to {
 		w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
 		return 0, 0, 0, &httpError{
 			status: http.StatusRequestedRangeNotSatisfiable, code: string(sandbox.CodeInvalidValue), param: "Range",
-			message: fmt.Sprintf("range %q cannot be served: the stream has %d bytes so far, of which those from %d to %d were not kept", clip(text), size, gapFrom, gapTo),
+			message: fmt.Sprintf("range %q cannot be served: the stream has %d bytes so far, those from %d to %d were not kept, and with follow only bytes=N- is possible", clip(text), size, gapFrom, gapTo),
 		}
 	}
 	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, size))
@@ -139,7 +166,7 @@ func (s *server) writeStdin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, io.ErrClosedPipe) {
 		return &sandbox.Error{Class: sandbox.ErrInvalid, Code: sandbox.CodeInvalidValue, Message: "the standard input did not arrive whole", Cause: err}
 	}
-	s.writeJSON(w, r, http.StatusOK, map[string]int64{"bytes": n})
+	s.writeJSON(w, r, http.StatusOK, rpc.StdinWritten{Bytes: n})
 	return nil
 }
 

@@ -3,6 +3,7 @@ package guest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -31,6 +32,9 @@ type Options struct {
 // upon which the process is to end.
 func Run(opts Options) error {
 	catchSignals()
+	if err := keepDescriptors(); err != nil {
+		return err
+	}
 	listener, err := listen(filepath.Join(opts.Dir, SocketName))
 	if err != nil {
 		return err
@@ -48,7 +52,7 @@ func Run(opts Options) error {
 	if err != nil {
 		return err
 	}
-	s.keepStarter = keepStarter
+	s.prepare = prepare
 	return s.serve(listener)
 }
 
@@ -59,6 +63,15 @@ func catchSignals() {
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGTERM,
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+}
+
+// keepDescriptors keeps from commands what the guest may have inherited. Only
+// marks it, because the runtime has descriptors, too.
+func keepDescriptors() error {
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("mark descriptors close-on-exec: %w", err)
+	}
+	return nil
 }
 
 // listen makes the socket, open to all who can reach its directory.
@@ -147,30 +160,49 @@ func dropPrivileges() error {
 	return nil
 }
 
-// keepStarter leaves startCapabilities inheritable or takes them away, which
-// is final.
-func keepStarter(keep bool) error {
-	if keep {
-		return nil
+// prepare takes the inheritable capabilities away for all modes but the one
+// that needs them. That is final: a guest does not change to that mode later.
+func prepare(m Mode) error {
+	if m != Anchored {
+		return setCapabilities(keptCapabilities, keptCapabilities, 0)
 	}
-	return setCapabilities(keptCapabilities, keptCapabilities, 0)
+	_, inheritable, err := capabilities()
+	if err == nil && inheritable&startCapabilities != startCapabilities {
+		err = unix.EPERM
+	}
+	return err
 }
 
 // ownCapabilities, as an argument of setCapabilities, stands for those that
 // the process has.
 const ownCapabilities = ^capabilitySet(0)
 
-// setCapabilities sets those of all threads.
-func setCapabilities(effective, permitted, inheritable capabilitySet) error {
+// capabilities returns those of the calling thread.
+func capabilities() (permitted, inheritable capabilitySet, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var own, data [2]unix.CapUserData
-	if err := unix.Capget(&header, &own[0]); err != nil {
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, 0, err
+	}
+	for i, d := range data {
+		permitted |= capabilitySet(d.Permitted) << (32 * i)
+		inheritable |= capabilitySet(d.Inheritable) << (32 * i)
+	}
+	return permitted, inheritable, nil
+}
+
+// setCapabilities sets those of all threads, within what they are permitted.
+func setCapabilities(effective, permitted, inheritable capabilitySet) error {
+	own, _, err := capabilities()
+	if err != nil {
 		return err
 	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
 	for i := range data {
 		data[i] = unix.CapUserData{
-			Effective:   own[i].Effective & uint32(effective>>(32*i)),
-			Permitted:   own[i].Permitted & uint32(permitted>>(32*i)),
+			Effective:   uint32((effective & own) >> (32 * i)),
+			Permitted:   uint32((permitted & own) >> (32 * i)),
 			Inheritable: uint32(inheritable >> (32 * i)),
 		}
 	}

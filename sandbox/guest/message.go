@@ -81,8 +81,9 @@ const (
 	// CgroupV2 clones each command into the cgroup directory that came with
 	// its start.
 	CgroupV2 Mode = "v2"
-	// CgroupV1 moves one thread through the tasks files that came with a
-	// start, forks there, and moves it back to those of [Setup.Home].
+	// CgroupV1 moves a thread through the tasks files that came with a start,
+	// forks there, and moves it back to those of [Setup.Home] before it
+	// answers. Until then the run's cgroup lists the guest, too.
 	CgroupV1 Mode = "v1"
 	// Anchored is for machines that give us no cgroup: each command runs
 	// under a small process that all it leaves behind stays below.

@@ -21,9 +21,8 @@ const helloRuns = 256
 type server struct {
 	reaper *reaper
 	null   int // /dev/null, the input of commands that get none
-	// keepStarter says whether the programs that the guest executes shall be
-	// able to start commands as another user. Nil: nothing to do.
-	keepStarter func(bool) error
+	// prepare readies the process for a mode. Nil: nothing to do.
+	prepare func(Mode) error
 
 	mu   sync.Mutex // taken before link.wmu
 	runs map[string]*run
@@ -123,33 +122,42 @@ func (c *session) end() {
 	c.home = nil
 }
 
-// work takes messages, one worker at a time, and carries them out, all
-// workers at once: whoever has read a message lets another read on, so that a
-// message is never handed between goroutines.
+// work takes messages, one worker at a time, and starts commands, all workers
+// at once: whoever has read a message lets another read on, so that a message
+// is never handed between goroutines. What is no start is carried out before
+// the next message is read, so that the order in which shelld sent it counts.
 func (c *session) work() {
 	for {
-		message, fds, err := c.read()
+		err := c.step()
 		if err == nil {
-			err = c.handle(message, fds)
+			continue
 		}
-		if err != nil {
-			c.link.shutdown()
-			if errors.Is(err, errStranded) {
-				// Ends the thread with the goroutine, as it is locked to it.
-				return
-			}
-			if c.mode == CgroupV1 {
-				runtime.UnlockOSThread()
-			}
-			return
+		c.link.shutdown()
+		if c.mode == CgroupV1 && !errors.Is(err, errStranded) {
+			// Without this the thread ends with the goroutine.
+			runtime.UnlockOSThread()
 		}
+		return
 	}
 }
 
-// read decodes under the lock because the payload is valid no longer.
-func (c *session) read() (message any, fds []int, err error) {
+func (c *session) step() error {
 	c.reading.Lock()
-	defer c.reading.Unlock()
+	message, fds, err := c.read()
+	start, ok := message.(*startMessage)
+	if err == nil && !ok {
+		err = c.handle(message, fds)
+	}
+	c.reading.Unlock()
+	if err == nil && ok {
+		err = c.start(start, fds)
+		closeAll(fds)
+	}
+	return err
+}
+
+// read reads one message. The caller has the reading role.
+func (c *session) read() (message any, fds []int, err error) {
 	f, err := c.link.next()
 	if err != nil {
 		return nil, nil, err
@@ -183,14 +191,11 @@ func (c *session) read() (message any, fds []int, err error) {
 	return message, f.fds, nil
 }
 
-// handle carries a message out. An error ends the connection. It owns fds.
+// handle carries a message out that is no start. An error ends the connection.
 func (c *session) handle(message any, fds []int) error {
 	switch m := message.(type) {
 	case *setupMessage:
 		return c.setUp(m, fds)
-	case *startMessage:
-		defer closeAll(fds)
-		return c.start(m, fds)
 	case *killMessage:
 		c.kill(m.ID)
 	case *forgetMessage:
@@ -209,36 +214,49 @@ func (c *session) setUp(m *setupMessage, fds []int) error {
 		return fmt.Errorf("%w: second setup", errFrame)
 	}
 	c.home = fds
-	if (m.Mode == CgroupV1) != (len(fds) > 0) {
+	known := m.Mode == CgroupV1 || m.Mode == CgroupV2 || m.Mode == Anchored
+	if !known || (m.Mode == CgroupV1) != (len(fds) > 0) {
 		return fmt.Errorf("%w: setup for %q with %d descriptors", errFrame, m.Mode, len(fds))
 	}
-	if c.server.keepStarter != nil {
-		if err := c.server.keepStarter(m.Mode == Anchored); err != nil {
-			c.fail(opSetup, "", &StartError{Stage: StageRequest, Errno: errnoOf(err), Text: err.Error()})
+	if c.server.prepare != nil {
+		if err := c.server.prepare(m.Mode); err != nil {
+			c.fail(opSetup, "", &StartError{Stage: StageRequest, Errno: errnoOf(err), Text: "prepare"})
 			return nil
 		}
 	}
-	switch m.Mode {
-	case CgroupV1:
-		// One thread only goes through the run's cgroups, so that the others
-		// can never be met there.
-		runtime.LockOSThread()
-		if err := enter(c.home); err != nil {
-			runtime.UnlockOSThread()
-			c.fail(opSetup, "", &StartError{Stage: StageCgroup, Errno: errnoOf(err), Text: err.Error()})
-			return nil
-		}
-		c.mode = m.Mode
-	case CgroupV2, Anchored:
-		c.mode = m.Mode
-		for range min(maxStarters, runtime.NumCPU()) - 1 {
-			c.workers.Go(c.work)
-		}
-	default:
-		return fmt.Errorf("%w: setup for mode %q", errFrame, m.Mode)
+	c.mode = m.Mode
+	if err := c.settle(); err != nil {
+		c.mode = ""
+		c.fail(opSetup, "", &StartError{Stage: StageCgroup, Errno: errnoOf(err)})
+		return nil
+	}
+	for range min(maxStarters, runtime.NumCPU()) - 1 {
+		c.workers.Go(c.assist)
 	}
 	c.reply(kindReady, readyMessage{})
 	return nil
+}
+
+// settle makes the calling worker fit for the mode. On cgroup v1 it is to be
+// one thread, at home there.
+func (c *session) settle() error {
+	if c.mode != CgroupV1 {
+		return nil
+	}
+	runtime.LockOSThread()
+	if err := enter(c.home); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	return nil
+}
+
+// assist is a further worker.
+func (c *session) assist() {
+	if c.settle() != nil {
+		return // the first worker could; one less is no failure
+	}
+	c.work()
 }
 
 // reply answers on this connection, whether it is the current one or not.

@@ -67,7 +67,8 @@ func diagnose(c *command, err error) *StartError {
 	switch {
 	case dirErr != 0:
 		return &StartError{Stage: StageDir, Errno: dirErr}
-	case errno == syscall.EACCES && programErr == 0 && c.cgroup >= 0:
+	case c.cgroup < 0:
+	case errno == syscall.EACCES && programErr == 0, errno == syscall.ENOENT && isRemoved(c.cgroup):
 		fail.Stage = StageCgroup
 	}
 	return fail
@@ -99,6 +100,11 @@ func canEnter(dir string) syscall.Errno {
 
 func canAccess(path string) syscall.Errno {
 	return errnoOf(unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS))
+}
+
+// isRemoved reports whether the cgroup, an open directory, is no more.
+func isRemoved(cgroup int) bool {
+	return unix.Faccessat(cgroup, "cgroup.procs", unix.F_OK, 0) != nil
 }
 
 // errnoOf returns 0 for nil and EIO for what is no errno.

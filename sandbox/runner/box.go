@@ -31,8 +31,6 @@ type box struct {
 	spawn  func(func(context.Context))
 	detach context.CancelCauseFunc
 	wg     sync.WaitGroup
-	// concluding waits for the runs that have no result yet.
-	concluding sync.WaitGroup
 
 	done chan struct{}
 	mu   sync.Mutex // guards the rest
@@ -51,6 +49,9 @@ func newBox(opts Options, id sandbox.ID, client *guest.Client, group *limit.Sand
 	b.spawn(func(ctx context.Context) {
 		select {
 		case <-client.Done():
+			if ctx.Err() != nil {
+				return // it was closed
+			}
 			b.fail(fmt.Errorf("its process 1 is gone or does not keep to the protocol: %w", client.Err()))
 		case <-ctx.Done():
 		}
@@ -81,16 +82,10 @@ func (b *box) fail(err error) {
 	}
 }
 
-// Close implements [sandbox.Box]. The commands of a sandbox that has failed get
-// their results first, since no later daemon will find them.
+// Close implements [sandbox.Box].
 func (b *box) Close() error {
-	var err error
-	if b.Err() != nil {
-		err = b.client.Close()
-		b.concluding.Wait()
-	}
 	b.detach(errDetached)
-	err = errors.Join(err, b.client.Close())
+	err := b.client.Close()
 	b.wg.Wait()
 	return err
 }

@@ -55,7 +55,7 @@ type run struct {
 	// stdin is nil when there is none or it is taken.
 	stdin *os.File
 	// readers counts the outputs that were handed out, and one for the run
-	// itself while it lives; at zero the spools are closed.
+	// itself until Close; at zero the spools are closed.
 	readers int
 }
 
@@ -68,7 +68,6 @@ func (b *box) newRun(id string, cmd sandbox.Command, proc *guest.Process, group 
 		stdin: proc.Stdin, readers: 1,
 	}
 	r.flowing.Store(2)
-	b.concluding.Add(1)
 	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stdout, proc.Stdout) })
 	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stderr, proc.Stderr) })
 	b.spawn(r.live)
@@ -90,10 +89,15 @@ func (r *run) consume(ctx context.Context, spool *output.Spool, pipe *os.File) {
 
 // live takes the run from its start until nothing of it needs shelld any more.
 func (r *run) live(ctx context.Context) {
-	defer r.letGo()
-	if !r.finish(ctx) {
+	reason, ok := r.await(ctx)
+	if !ok {
+		r.result = sandbox.Lost("shelld let go of the sandbox while the command ran; whether it did its work is not known")
+		close(r.done)
 		return
 	}
+	r.result = r.conclude(ctx, reason)
+	close(r.done)
+
 	r.closeStdin()
 	if r.group != nil {
 		if err := r.group.Release(); err != nil {
@@ -105,19 +109,6 @@ func (r *run) live(ctx context.Context) {
 		_ = r.box.client.Forget(r.id) // fails only with the connection, which the box watches
 	case <-ctx.Done():
 	}
-}
-
-// finish waits for the end of the command and fixes its result. It returns
-// false when shelld lets go of the sandbox first.
-func (r *run) finish(ctx context.Context) bool {
-	defer r.box.concluding.Done()
-	reason, ok := r.await(ctx)
-	if !ok {
-		return false
-	}
-	r.result = r.conclude(ctx, reason)
-	close(r.done)
-	return true
 }
 
 // await waits until the command has ended or is to be ended, and ends it then.
@@ -132,9 +123,6 @@ func (r *run) await(ctx context.Context) (reason sandbox.Reason, ok bool) {
 		reason = sandbox.ReasonTimeout
 	case reason = <-r.end:
 	case <-ctx.Done():
-		return "", false
-	}
-	if ctx.Err() != nil { // the process is "done" because nobody listens any more
 		return "", false
 	}
 	if reason != "" {
@@ -162,6 +150,9 @@ func (r *run) kill(ctx context.Context) {
 	} else {
 		err = r.box.client.Kill(killCtx, r.id)
 	}
+	if ctx.Err() != nil {
+		return // shelld lets go of the sandbox
+	}
 	if err != nil {
 		r.box.fail(fmt.Errorf("a command in it could not be ended: %w", err))
 		return
@@ -176,8 +167,8 @@ func (r *run) kill(ctx context.Context) {
 	}
 }
 
-// letGo drops the run's own hold on its spools.
-func (r *run) letGo() {
+// Close implements [sandbox.Run].
+func (r *run) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readers--
@@ -229,14 +220,12 @@ func encodeMeta(spool *output.Spool) json.RawMessage {
 func (r *run) Output(stream sandbox.Stream) sandbox.Output {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.readers > 0 {
-		r.readers++
-	}
+	r.readers++
 	spool := r.stdout
 	if stream == sandbox.Stderr {
 		spool = r.stderr
 	}
-	return spoolOutput{Spool: spool, close: func() error { r.letGo(); return nil }}
+	return spoolOutput{Spool: spool, close: func() error { r.Close(); return nil }}
 }
 
 // Stdin implements [sandbox.Run].
