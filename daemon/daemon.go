@@ -134,7 +134,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
 
 	group.Go(func() error {
 		<-ctx.Done()
-		<-kept // sandboxes that are being adopted are not let go of half-way
+		<-kept // what stop does with the engine is not to meet the keeper
 		return d.stop(ctx, api)
 	})
 	err := group.Wait()
@@ -177,22 +177,28 @@ func (d *daemon) requestShutdown(sandboxes bool) {
 	d.shutdown(errors.New("shutdown requested"))
 }
 
-// removeSandboxes deletes all sandboxes, and waits for the engine if it is away
-// for a moment.
+// removeSandboxes deletes all sandboxes, those of earlier daemons too that this
+// one has not come to adopt, and waits for an engine that is away for a moment.
 func (d *daemon) removeSandboxes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, shutdownBudget, errors.New("removing all sandboxes took too long"))
 	defer cancel()
-	if d.backend.engine.Load() == nil {
-		return d.manager.DeleteAll(ctx) // there never was an engine, nor a sandbox
-	}
 	tick := time.NewTicker(firstRetry)
 	defer tick.Stop()
-	for {
+	for reconciled := d.manager.Ready() == nil; ; {
 		err := d.ensureEngine(ctx)
+		if err == nil && !reconciled {
+			err = d.manager.Reconcile(ctx)
+			reconciled = err == nil
+		}
 		if err == nil {
 			err = d.manager.DeleteAll(ctx)
 		}
-		if !errors.Is(err, sandbox.ErrUnavailable) {
+		e, ok := errors.AsType[*sandbox.Error](err)
+		switch {
+		case ok && e.Code == sandbox.CodeNotReady && !reconciled:
+			d.log.WarnContext(ctx, "no engine to look for sandboxes with", "err", err)
+			return nil
+		case !errors.Is(err, sandbox.ErrUnavailable):
 			return err
 		}
 		select {

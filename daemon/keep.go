@@ -36,8 +36,7 @@ func (d *daemon) keepEngine(ctx context.Context) {
 	for reconciled := false; ; {
 		err := d.ensureEngine(ctx)
 		if err == nil && !reconciled {
-			// A stop that cut it off would look like sandboxes that do not answer.
-			if err = d.manager.Reconcile(context.WithoutCancel(ctx)); err == nil {
+			if err = d.manager.Reconcile(ctx); err == nil {
 				reconciled = true
 			}
 		}
