@@ -117,6 +117,45 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
+// TestShutdownBeforeReady: it takes the sandboxes along even if the daemon has
+// not come to adopt them.
+func TestShutdownBeforeReady(t *testing.T) {
+	eachMode(t, func(t *testing.T, m mode) {
+		i := startInstance(t, m)
+		for range 3 {
+			sh(t, i, create(t, i), "sleep 300 >/dev/null 2>&1 & true")
+		}
+		for _, part := range []struct {
+			name string
+			find func(*testing.T) int
+		}{{name: "nothing"}, {"containerd", i.containerd}} {
+			if part.find != nil {
+				i.start(t)
+				create(t, i)
+			}
+			if err := i.shutdown(false); err != nil {
+				t.Fatal(err)
+			}
+			if part.find != nil {
+				signal(t, part.find(t), syscall.SIGKILL)
+			}
+			if err := i.spawn(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the daemon listens", patience, func() bool {
+				status, _, err := i.send(t.Context(), http.MethodGet, "/healthz", nil)
+				return err == nil && status == http.StatusOK
+			})
+			if err := i.shutdown(true); err != nil {
+				t.Errorf("after the end of %s: %v", part.name, err)
+			}
+			for _, err := range i.leftovers() {
+				t.Errorf("after the end of %s: %v", part.name, err)
+			}
+		}
+	})
+}
+
 // TestDeletedDataIsGone: what a sandbox has stored does not outlive it.
 func TestDeletedDataIsGone(t *testing.T) {
 	eachShared(t, func(t *testing.T, i *instance) {
