@@ -126,14 +126,25 @@ start() {
 	# A session of its own: Ctrl-C is for the demo, which then stops the daemon.
 	setsid bin/shelld --config "$config" --root "$dir/state" --run "$dir/run" >"$log" 2>&1 </dev/null &
 	daemon=$!
-	if ! wait_until 60 answers_or_dead || gone "$daemon"; then
-		say "The daemon does not start." >&2
+	if ! wait_until 60 ready_or_dead || gone "$daemon"; then
+		say "The daemon does not get ready:" >&2
+		bin/shellctl info >&2 || :
 		exit 1
 	fi
 	bin/shellctl info
 }
 
-answers_or_dead() { bin/shellctl info || gone "$daemon"; }
+ready_or_dead() { bin/shellctl info | grep -q '^ready *yes' || gone "$daemon"; }
+
+# show_container makes a container and shows what holds it.
+show_container() {
+	local id
+	heading "What holds a sandbox? Limits, each with whether this machine enforces it"
+	say "$dim\$ id=\$(shellctl container create demo); shellctl container inspect \$id$plain"
+	id=$(bin/shellctl container create demo)
+	bin/shellctl container inspect "$id"
+	bin/shellctl container rm "$id" >/dev/null
+}
 
 # show STATUS TITLE ARG… runs shellctl exec with the arguments, for everyone to
 # see, and stops the demo when it ends with another status.
@@ -160,6 +171,7 @@ heading "A private shelld under $dir"
 start
 
 show 0 "Who am I? A user that exists only in the sandbox" -- id
+show_container
 show 0 "What is visible? The system's programs, nobody's files" -c 'ls / /home'
 show 1 "The network? Refused at once" -c 'echo hello >/dev/tcp/192.0.2.1/80'
 show 124 "A command that takes too long keeps what it printed" --timeout 1s -c 'echo begun; sleep 60; echo never printed'

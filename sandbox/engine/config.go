@@ -36,13 +36,9 @@ type containerdConfig struct {
 	Version         int                       `toml:"version"`
 	Root            string                    `toml:"root"`
 	State           string                    `toml:"state"`
-	TempDir         string                    `toml:"temp"`
-	OOMScore        int                       `toml:"oom_score"`
 	DisabledPlugins []string                  `toml:"disabled_plugins"`
 	RequiredPlugins []string                  `toml:"required_plugins"`
 	Debug           containerdDebug           `toml:"debug"`
-	GRPC            containerdListen          `toml:"grpc"`
-	TTRPC           containerdListen          `toml:"ttrpc"`
 	Plugins         map[string]map[string]any `toml:"plugins"`
 }
 
@@ -50,18 +46,13 @@ type containerdDebug struct {
 	Level string `toml:"level"`
 }
 
-type containerdListen struct {
-	Address string `toml:"address"`
-}
-
-// renderConfig is the configuration of our containerd. Version 3 of the format
-// is read by containerd 2.0 and later.
+// renderConfig is the configuration of our containerd, in version 4 of the
+// format, which containerd 2.4 and later read.
 func renderConfig(dirs Dirs) ([]byte, error) {
 	cfg := containerdConfig{
-		Version:         3,
+		Version:         4,
 		Root:            dirs.containerdRoot(),
 		State:           privateRun + "/state",
-		TempDir:         "",
 		DisabledPlugins: disabledPlugins(),
 		RequiredPlugins: []string{
 			"io.containerd.metadata.v1.bolt",
@@ -69,12 +60,12 @@ func renderConfig(dirs Dirs) ([]byte, error) {
 			"io.containerd.snapshotter.v1.native",
 		},
 		Debug: containerdDebug{Level: "warn"},
-		GRPC:  containerdListen{Address: dirs.containerdSocket()},
-		TTRPC: containerdListen{Address: dirs.containerdSocket() + ".ttrpc"},
 		Plugins: map[string]map[string]any{
-			// Deleting a sandbox removes its snapshot at once, not at the
-			// next collection.
-			"io.containerd.gc.v1.scheduler": {"deletion_threshold": 1, "schedule_delay": "0ms"},
+			"io.containerd.server.v1.grpc":  {"address": dirs.containerdSocket()},
+			"io.containerd.server.v1.ttrpc": {"address": dirs.containerdSocket() + ".ttrpc"},
+			// Both are off unless they have an address.
+			"io.containerd.server.v1.debug":   {"address": ""},
+			"io.containerd.server.v1.metrics": {"address": ""},
 		},
 	}
 	var buf bytes.Buffer

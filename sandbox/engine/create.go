@@ -58,11 +58,12 @@ func (e *Engine) Create(ctx context.Context, spec sandbox.BoxSpec) (_ sandbox.In
 		return sandbox.Instance{}, err
 	}
 	undo.add(func(context.Context) error { e.giveSlot(slot.number); return nil })
-	box := &box{engine: e, spec: spec, key: spec.ID.Key(), image: image, slot: slot}
+	box := &box{engine: e, spec: spec, key: spec.ID.Key(), image: image, slot: slot, last: time.Now()}
 	task, err := box.start(withNamespace(ctx), &undo)
 	if err != nil {
 		return sandbox.Instance{}, err
 	}
+	e.logger.Debug("sandbox made", append([]any{"sandbox_id", spec.ID}, box.steps...)...)
 	return sandbox.Instance{ID: spec.ID, Running: true, PID: int(task.Pid())}, nil
 }
 
@@ -88,6 +89,17 @@ type box struct {
 	key    string
 	image  *hostimage.Image
 	slot   idSlot
+
+	// steps are the names of the steps and how long they took, for the log.
+	steps []any
+	last  time.Time
+}
+
+// step notes that the step of that name has been done.
+func (b *box) step(name string) {
+	now := time.Now()
+	b.steps = append(b.steps, name+"_ms", float64(now.Sub(b.last).Microseconds())/1000)
+	b.last = now
 }
 
 // start makes everything of the sandbox and returns when its guest listens.
@@ -99,6 +111,7 @@ func (b *box) start(ctx context.Context, undo *undoStack) (containerd.Task, erro
 	if err != nil {
 		return nil, wrap(ctx, "lease", err)
 	}
+	b.step("lease")
 	task, err := b.startLeased(leased, undo)
 	detached, cancel := undoContext(ctx)
 	defer cancel()
@@ -106,6 +119,7 @@ func (b *box) start(ctx context.Context, undo *undoStack) (containerd.Task, erro
 		// It lapses by itself.
 		b.engine.logger.Warn("lease not released", "sandbox_id", b.spec.ID, "err", releaseErr)
 	}
+	b.step("release")
 	return task, err
 }
 
@@ -113,11 +127,13 @@ func (b *box) startLeased(ctx context.Context, undo *undoStack) (containerd.Task
 	if err := b.prepareRoot(ctx, undo); err != nil {
 		return nil, err
 	}
+	b.step("root")
 	container, err := b.newContainer(ctx)
 	if err != nil {
 		return nil, wrap(ctx, "create container", err)
 	}
 	undo.add(func(ctx context.Context) error { return container.Delete(ctx) })
+	b.step("container")
 	task, err := container.NewTask(ctx, cio.NullIO)
 	if err != nil {
 		return nil, wrap(ctx, "create task", err)
@@ -126,6 +142,7 @@ func (b *box) startLeased(ctx context.Context, undo *undoStack) (containerd.Task
 		_, err := task.Delete(ctx, containerd.WithProcessKill)
 		return err
 	})
+	b.step("task")
 	exited, err := task.Wait(ctx)
 	if err != nil {
 		return nil, wrap(ctx, "watch task", err)
@@ -133,9 +150,11 @@ func (b *box) startLeased(ctx context.Context, undo *undoStack) (containerd.Task
 	if err := task.Start(ctx); err != nil {
 		return nil, wrap(ctx, "start task", err)
 	}
+	b.step("start")
 	if err := b.awaitGuest(ctx, exited); err != nil {
 		return nil, err
 	}
+	b.step("guest")
 	return task, nil
 }
 
@@ -148,6 +167,7 @@ func (b *box) prepareRoot(ctx context.Context, undo *undoStack) error {
 	if err != nil {
 		return wrap(ctx, "prepare snapshot", err)
 	}
+	undo.add(e.collect)
 	undo.add(func(ctx context.Context) error { return service.Remove(ctx, b.key) })
 	if len(mounts) != 1 || mounts[0].Type != "bind" {
 		return fmt.Errorf("prepare snapshot: the snapshotter %s gives %d mounts instead of one directory", snapshotter, len(mounts))
@@ -160,18 +180,12 @@ func (b *box) prepareRoot(ctx context.Context, undo *undoStack) error {
 	if !e.own() {
 		return prepareRoot(e.opts.Dirs, req)
 	}
-	if err := e.holder.prepareRoot(ctx, req); err != nil {
-		if ctx.Err() == nil && isDialError(err) {
-			return sandbox.Unavailable(sandbox.CodeEngineUnavailable, err, "the engine is away for a moment; try again")
-		}
-		return fmt.Errorf("prepare root: %w", err)
+	err = e.holder.prepareRoot(ctx, req)
+	var answered *holderError
+	if err == nil || errors.As(err, &answered) || ctx.Err() != nil {
+		return wrap(ctx, "prepare root", err)
 	}
-	return nil
-}
-
-func isDialError(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op)
+	return sandbox.Unavailable(sandbox.CodeEngineUnavailable, err, "the engine is away for a moment; try again")
 }
 
 // hostID is an id of the sandbox in the engine's user namespace. Both ids that

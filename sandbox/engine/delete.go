@@ -2,11 +2,16 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"syscall"
+	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
 
 	"github.com/shelld/shelld/sandbox"
 )
@@ -36,7 +41,7 @@ func (e *Engine) Delete(ctx context.Context, id sandbox.ID) error {
 		if n, err := strconv.Atoi(labels[labelSlot]); err == nil {
 			slot = n
 		}
-		if err := deleteTask(ctx, container); err != nil {
+		if err := e.deleteTask(ctx, container); err != nil {
 			return wrap(ctx, fmt.Sprintf("delete task of %s", id), err)
 		}
 		if err := container.Delete(ctx); err != nil && !absent(err) {
@@ -50,25 +55,85 @@ func (e *Engine) Delete(ctx context.Context, id sandbox.ID) error {
 	if err := os.RemoveAll(e.opts.guestDir(key)); err != nil {
 		return fmt.Errorf("delete guest directory of %s: %w", id, err)
 	}
+	if err := e.collect(ctx); err != nil {
+		return wrap(ctx, fmt.Sprintf("delete data of %s", id), err)
+	}
 	if slot >= 0 {
 		e.giveSlot(slot)
 	}
 	return nil
 }
 
-// deleteTask kills all processes of the container and removes its task. PID 1
-// of a pid namespace takes everything in it along, whether it hangs or not.
-func deleteTask(ctx context.Context, container containerd.Container) error {
-	task, err := container.Task(ctx, nil)
-	if absent(err) {
-		return nil
-	}
+// collect returns when nothing is left on disk of what was removed. Removing a
+// snapshot only takes it off the books; the collection that a synchronous
+// removal of a lease brings deletes its files.
+func (e *Engine) collect(ctx context.Context) error {
+	service := e.client.LeasesService()
+	lease, err := service.Create(ctx, leases.WithRandomID(), leases.WithExpiration(leaseTime))
 	if err != nil {
 		return err
 	}
-	_, err = task.Delete(ctx, containerd.WithProcessKill)
+	return service.Delete(ctx, lease, leases.SynchronousDelete)
+}
+
+// deleteTask kills all processes of the container and removes its task, if
+// need be by way of its shim.
+func (e *Engine) deleteTask(ctx context.Context, container containerd.Container) error {
+	inTime, cancel := context.WithTimeoutCause(ctx, e.taskBudget, errors.New("the shim does not answer"))
+	defer cancel()
+	err := killTask(inTime, container)
+	if err == nil || ctx.Err() != nil || away(err) {
+		return err
+	}
+	e.logger.Warn("shim hangs, killing it", "container", container.ID(), "err", err)
+	if err := e.killShim(container.ID()); err != nil {
+		return err
+	}
+	// containerd sees the shim's end and cleans up after it.
+	ctx, cancelRest := context.WithTimeoutCause(ctx, undoBudget, errors.New("cleaning up after the shim took too long"))
+	defer cancelRest()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := container.Task(ctx, nil)
+		if absent(err) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// killTask kills PID 1 of the container, which takes everything in its pid
+// namespace along whether it hangs or not, and removes the task.
+func killTask(ctx context.Context, container containerd.Container) error {
+	task, err := container.Task(ctx, nil)
+	if err == nil {
+		_, err = task.Delete(ctx, containerd.WithProcessKill)
+	}
 	if absent(err) {
 		return nil
 	}
 	return err
+}
+
+// killShim kills the shim of the container with that id.
+func (e *Engine) killShim(id string) error {
+	pids, err := liveShims("/proc", e.address())
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		args := commandLine("/proc", pid)
+		if i := slices.Index(args, "-id"); i < 0 || i+1 >= len(args) || args[i+1] != id {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("kill shim of %s: %w", id, err)
+		}
+	}
+	return nil
 }

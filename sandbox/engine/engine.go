@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
 	"github.com/shelld/shelld/sandbox"
@@ -47,6 +48,8 @@ type Options struct {
 const (
 	defaultStartTimeout = 15 * time.Second
 	defaultGuestTimeout = 10 * time.Second
+	// defaultTaskBudget is much longer than any shim needs that does not hang.
+	defaultTaskBudget = 10 * time.Second
 	// reconnect bounds the pause before the client looks for a containerd that
 	// was away.
 	reconnect = 500 * time.Millisecond
@@ -65,10 +68,11 @@ type Engine struct {
 	client *containerd.Client
 	holder *holderClient
 	logger *slog.Logger
+	// taskBudget is how long a shim may take to end a sandbox.
+	taskBudget time.Duration
 
-	// starting serialises starts of the engine process; started waits for it.
+	// starting serialises starts of the engine process.
 	starting sync.Mutex
-	started  sync.WaitGroup
 
 	// idsMu guards ids, which is nil until it was read from containerd.
 	idsMu sync.Mutex
@@ -112,7 +116,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if opts.GuestTimeout == 0 {
 		opts.GuestTimeout = defaultGuestTimeout
 	}
-	e := &Engine{opts: opts, mode: hostMode(), logger: opts.Logger, holder: newHolderClient(opts.Dirs)}
+	e := &Engine{opts: opts, mode: hostMode(), logger: opts.Logger, holder: newHolderClient(opts.Dirs), taskBudget: defaultTaskBudget}
 	if err := e.require(); err != nil {
 		return nil, err
 	}
@@ -121,10 +125,37 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
-	if err := e.Ensure(ctx); err != nil {
+	err = e.Ensure(ctx)
+	if err == nil {
+		err = e.sweep(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
+}
+
+// sweep removes the guests' directories of sandboxes whose creation ended with
+// the daemon before there was a container. Their snapshots go with the lease.
+func (e *Engine) sweep(ctx context.Context) error {
+	dirs, err := filepath.Glob(e.opts.guestDir("*"))
+	if err != nil || len(dirs) == 0 {
+		return err
+	}
+	list, err := e.client.ContainerService().List(withNamespace(ctx), e.ours())
+	if err != nil {
+		return wrap(ctx, "list containers", err)
+	}
+	for _, dir := range dirs {
+		known := slices.ContainsFunc(list, func(c containers.Container) bool { return c.ID == filepath.Base(dir) })
+		if known {
+			continue
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove directory of a guest that is gone: %w", err)
+		}
+	}
+	return nil
 }
 
 // require checks what can be known before anything is started.
@@ -149,119 +180,6 @@ func (e *Engine) address() string {
 	}
 	return e.opts.Address
 }
-
-// Ensure returns when containerd answers, after starting the engine process if
-// none runs. Call it when other calls say that the engine is away.
-func (e *Engine) Ensure(ctx context.Context) error {
-	e.starting.Lock()
-	defer e.starting.Unlock()
-	if e.own() {
-		// Made here so that the daemon's user owns them in any case.
-		if err := prepareDirs(e.opts.Dirs); err != nil {
-			return err
-		}
-		if err := e.startLocked(ctx); err != nil {
-			return err
-		}
-	} else if err := os.MkdirAll(filepath.Join(e.opts.Run, "sb"), 0o711); err != nil {
-		return fmt.Errorf("make guest directory: %w", err)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, e.opts.StartTimeout, errors.New("it did not answer in time"))
-	defer cancel()
-	tick := time.NewTicker(holderPoll)
-	defer tick.Stop()
-	for {
-		_, err := e.client.Version(ctx)
-		if err == nil {
-			return nil
-		}
-		// The client waits for a pause before it dials again; not here.
-		if conn, ok := e.client.Conn().(interface{ ResetConnectBackoff() }); ok {
-			conn.ResetConnectBackoff()
-		}
-		select {
-		case <-ctx.Done():
-			return sandbox.Unavailable(sandbox.CodeEngineUnavailable, errors.Join(context.Cause(ctx), err),
-				"containerd (%s) does not answer; %s", e.address(), e.advice())
-		case <-tick.C:
-		}
-	}
-}
-
-func (e *Engine) advice() string {
-	switch {
-	case !e.own():
-		return "start it, or remove [engine] address from the configuration"
-	case e.opts.External:
-		return "start the unit shelld-engine, and see " + e.opts.log()
-	}
-	return "see " + e.opts.log()
-}
-
-// startLocked starts the engine process when no holder answers, and returns
-// when one does.
-func (e *Engine) startLocked(ctx context.Context) error {
-	if _, err := e.holder.state(ctx); err == nil {
-		return nil
-	}
-	ended := make(chan error, 1)
-	if !e.opts.External {
-		if err := e.spawn(ended); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, e.opts.StartTimeout, errors.New("it did not answer in time"))
-	defer cancel()
-	tick := time.NewTicker(holderPoll)
-	defer tick.Stop()
-	for {
-		_, err := e.holder.state(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case exit := <-ended:
-			// Another engine process may have been faster and have the lock.
-			if lock, err := lockFile(e.opts.engineLock()); err == nil {
-				return sandbox.Unavailable(sandbox.CodeNotReady, errors.Join(exit, lock.Close()),
-					"the engine cannot start: %s", firstLine(e.spawnOutput(), e.opts.log()))
-			}
-		case <-ctx.Done():
-			return sandbox.Unavailable(sandbox.CodeEngineUnavailable, errors.Join(context.Cause(ctx), err),
-				"the engine does not answer; %s", e.advice())
-		case <-tick.C:
-		}
-	}
-}
-
-func (e *Engine) spawnOutput() string { return filepath.Join(e.opts.Run, "engine.out") }
-
-// spawn starts the engine process. ended receives its end, should that come.
-func (e *Engine) spawn(ended chan<- error) error {
-	argv := e.opts.Command
-	if argv == nil {
-		exe, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find own executable: %w", err)
-		}
-		argv = []string{exe, "engine", "--root", e.opts.Root, "--run", e.opts.Run, "--libexec", e.opts.Libexec}
-	}
-	output, err := os.OpenFile(e.spawnOutput(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("open engine output: %w", err)
-	}
-	cmd := detached(argv, output)
-	err = cmd.Start()
-	if err := errors.Join(err, output.Close()); err != nil {
-		return fmt.Errorf("start engine: %w", err)
-	}
-	// Keeps the engine from becoming a zombie. It ends with the engine, which
-	// outlives this process by design, so nobody waits for it.
-	go waitFor(cmd, ended)
-	return nil
-}
-
-func waitFor(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }
 
 // Info describes the engine as it is now.
 func (e *Engine) Info(ctx context.Context) Info {
@@ -305,10 +223,23 @@ func (e *Engine) Stop(ctx context.Context) error {
 	if err := waitProcess(ctx, state.PID); err != nil {
 		return fmt.Errorf("stop engine: %w", err)
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("stop engine: %w", context.Cause(ctx))
+	// The engine process has the lock until its very end.
+	tick := time.NewTicker(holderPoll)
+	defer tick.Stop()
+	for {
+		lock, err := lockFile(e.opts.engineLock())
+		if err == nil {
+			return lock.Close()
+		}
+		if !errors.Is(err, errLocked) {
+			return fmt.Errorf("stop engine: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stop engine: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
 	}
-	return nil
 }
 
 // withNamespace marks the calls of ctx as ours.

@@ -22,7 +22,7 @@ func wrap(ctx context.Context, op string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", op, errors.Join(context.Cause(ctx), err))
 	}
-	if errdefs.IsUnavailable(err) || errdefs.IsUnavailable(errgrpc.ToNative(err)) {
+	if away(err) {
 		return sandbox.Unavailable(sandbox.CodeEngineUnavailable, fmt.Errorf("%s: %w", op, err),
 			"the engine is away for a moment; try again")
 	}
@@ -32,4 +32,9 @@ func wrap(ctx context.Context, op string, err error) error {
 // absent reports whether err says that the object does not exist.
 func absent(err error) bool {
 	return errdefs.IsNotFound(err) || errdefs.IsNotFound(errgrpc.ToNative(err))
+}
+
+// away reports whether err says that containerd does not answer.
+func away(err error) bool {
+	return errdefs.IsUnavailable(err) || errdefs.IsUnavailable(errgrpc.ToNative(err))
 }

@@ -138,7 +138,7 @@ type holder struct {
 var errStopped = errors.New("told to stop")
 
 func (h *holder) run(ctx context.Context, log io.Writer) error {
-	lock, err := lockFile(h.dirs.rootLock())
+	lock, err := awaitLock(ctx, h.dirs.rootLock())
 	if err != nil {
 		return err
 	}
@@ -155,6 +155,9 @@ func (h *holder) run(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	if h.gids, err = readIDMap("/proc/self/gid_map"); err != nil {
+		return err
+	}
+	if err := removeHalves(h.dirs); err != nil {
 		return err
 	}
 	config, err := renderConfig(h.dirs)

@@ -44,6 +44,12 @@ func (c *holderClient) stop(ctx context.Context) (holderState, error) {
 	return state, err
 }
 
+// holderError is a request that the holder answered with an error. Any other
+// error means that it is away.
+type holderError struct{ text string }
+
+func (e *holderError) Error() string { return "holder: " + e.text }
+
 func (c *holderClient) do(ctx context.Context, method, path string, body, answer any) (err error) {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -62,9 +68,9 @@ func (c *holderClient) do(ctx context.Context, method, path string, body, answer
 	if resp.StatusCode != http.StatusOK {
 		var failure struct{ Error string }
 		if err := limited.Decode(&failure); err != nil {
-			return fmt.Errorf("holder answers %s", resp.Status)
+			failure.Error = resp.Status
 		}
-		return fmt.Errorf("holder: %s", failure.Error)
+		return &holderError{text: failure.Error}
 	}
 	if err := limited.Decode(answer); err != nil {
 		return fmt.Errorf("decode holder answer: %w", err)

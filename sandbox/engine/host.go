@@ -28,8 +28,6 @@ const (
 	holderStart = 10 * time.Second
 	// holderPoll is the pause between two looks for an answer.
 	holderPoll = 5 * time.Millisecond
-	// holderRetry is the pause after a holder that died at once.
-	holderRetry = time.Second
 )
 
 // Run is the engine process. It finds the holder of dirs or starts one, starts
@@ -78,6 +76,7 @@ type host struct {
 }
 
 func (h *host) run(ctx context.Context) error {
+	var pauses backoff
 	for {
 		started := time.Now()
 		err := h.holderLife(ctx)
@@ -90,13 +89,10 @@ func (h *host) run(ctx context.Context) error {
 			h.Logger.Info("engine stopped")
 			return nil
 		}
-		h.Logger.Warn("holder died, starting another")
-		if time.Since(started) < holderRetry {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(holderRetry):
-			}
+		pause := pauses.next(time.Since(started))
+		h.Logger.Warn("holder died, starting another", "pause_ms", pause.Milliseconds())
+		if !sleep(ctx, pause) {
+			return nil
 		}
 	}
 }

@@ -21,7 +21,7 @@ var errNoShim = errors.New("no live shim")
 // A Go process cannot enter a user namespace itself, because it has several
 // threads (setns(2)); nsenter(1) can.
 func (h *host) joinLive(output *os.File) (*exec.Cmd, error) {
-	pids, err := liveShims("/proc", h.Dirs)
+	pids, err := liveShims("/proc", h.containerdSocket())
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (h *host) joinLive(output *os.File) (*exec.Cmd, error) {
 		if h.mode == ModeRootless {
 			names = []string{"user", "mnt"}
 		}
-		files, err := openNamespaces("/proc", h.Dirs, pid, names)
+		files, err := openNamespaces("/proc", h.containerdSocket(), pid, names)
 		if err != nil {
 			h.Logger.Warn("shim cannot be joined", "pid", pid, "err", err)
 			continue
@@ -61,15 +61,16 @@ func (h *host) enter(files []*os.File, output *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// liveShims returns the processes that are shims of the engine with dirs.
-func liveShims(proc string, dirs Dirs) ([]int, error) {
+// liveShims returns the processes that are shims of the containerd with that
+// socket.
+func liveShims(proc, address string) ([]int, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return nil, fmt.Errorf("look for live shims: %w", err)
 	}
 	var pids []int
 	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && isShim(proc, dirs, pid) {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && isShim(proc, address, pid) {
 			pids = append(pids, pid)
 		}
 	}
@@ -79,9 +80,8 @@ func liveShims(proc string, dirs Dirs) ([]int, error) {
 // isShim reports whether the process is a shim of ours. A process of another
 // user never is: anyone can give his process any command line, and whoever
 // makes a root engine enter his namespaces has it run his programs.
-func isShim(proc string, dirs Dirs, pid int) bool {
-	dir := filepath.Join(proc, strconv.Itoa(pid))
-	info, err := os.Stat(dir)
+func isShim(proc, address string, pid int) bool {
+	info, err := os.Stat(filepath.Join(proc, strconv.Itoa(pid)))
 	if err != nil {
 		return false
 	}
@@ -89,18 +89,23 @@ func isShim(proc string, dirs Dirs, pid int) bool {
 	if !ok || int(stat.Uid) != os.Geteuid() {
 		return false
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-	if err != nil {
-		return false
-	}
-	args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+	args := commandLine(proc, pid)
 	i := slices.Index(args, "-address")
-	return filepath.Base(args[0]) == binShim && i >= 0 && i+1 < len(args) && args[i+1] == dirs.containerdSocket()
+	return i >= 0 && i+1 < len(args) && args[i+1] == address && filepath.Base(args[0]) == binShim
+}
+
+// commandLine returns the arguments of a process; nil when it is gone.
+func commandLine(proc string, pid int) []string {
+	data, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
 }
 
 // openNamespaces opens namespaces of a shim and then makes sure that the
 // process is a shim still.
-func openNamespaces(proc string, dirs Dirs, pid int, names []string) (files []*os.File, err error) {
+func openNamespaces(proc, address string, pid int, names []string) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			for _, file := range files {
@@ -115,7 +120,7 @@ func openNamespaces(proc string, dirs Dirs, pid int, names []string) (files []*o
 		}
 		files = append(files, file)
 	}
-	if !isShim(proc, dirs, pid) {
+	if !isShim(proc, address, pid) {
 		return files, fmt.Errorf("process %d is no shim any more", pid)
 	}
 	return files, nil

@@ -1,15 +1,40 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // errLocked says that another process has the lock.
 var errLocked = errors.New("locked by another process")
+
+const (
+	// lockWait is how long a lock may stay taken after its owner was killed: a
+	// process with threads is gone from the process table before the last of
+	// them has closed its files.
+	lockWait = 2 * time.Second
+	// lockPoll is the pause between two attempts.
+	lockPoll = 10 * time.Millisecond
+)
+
+// awaitLock is [lockFile] with some patience for an owner that is dying.
+func awaitLock(ctx context.Context, path string) (*os.File, error) {
+	deadline := time.Now().Add(lockWait)
+	for {
+		file, err := lockFile(path)
+		if err == nil || !errors.Is(err, errLocked) || time.Now().After(deadline) {
+			return file, err
+		}
+		if !sleep(ctx, lockPoll) {
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
 
 // lockFile takes the lock of the file, which it makes if need be, until the
 // file is closed or the process ends. It does not wait.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -40,8 +39,5 @@ func engineMain(args []string) error {
 		return err
 	}
 	opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := Run(ctx, opts); err != nil {
-		return errors.Join(errors.New("engine"), err)
-	}
-	return nil
+	return Run(ctx, opts)
 }

@@ -85,3 +85,24 @@ func prepareDirs(dirs Dirs) error {
 	}
 	return nil
 }
+
+// removeHalves removes the directories of snapshots whose making or removal
+// ended with containerd; it does not look for them itself.
+func removeHalves(dirs Dirs) error {
+	snapshots := filepath.Join(dirs.containerdRoot(), "io.containerd.snapshotter.v1."+snapshotter, "snapshots")
+	entries, err := os.ReadDir(snapshots)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for half snapshots: %w", err)
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), "rm-") || strings.HasPrefix(entry.Name(), "new-") {
+			if err := os.RemoveAll(filepath.Join(snapshots, entry.Name())); err != nil {
+				return fmt.Errorf("remove half snapshot: %w", err)
+			}
+		}
+	}
+	return nil
+}

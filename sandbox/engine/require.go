@@ -141,7 +141,7 @@ func requireUserNamespaces(h Host) error {
 	// programs that have no profile.
 	const restrict = "kernel.apparmor_restrict_unprivileged_userns"
 	if value, ok := sysctl(h.Proc, restrict); ok && value == "1" && apparmorLabel(h.Proc) == "unconfined" {
-		return notReady("AppArmor forbids user namespaces to programs without a profile (%s = 1); install shelld's profile with 'sudo make install-apparmor', or run 'sudo sysctl -w %s=0'", restrict, restrict)
+		return notReady("AppArmor forbids user namespaces to programs without a profile (%s = 1), and shelld has none here; run 'sudo sysctl -w %s=0' and, to keep it, 'echo %s=0 | sudo tee /etc/sysctl.d/60-shelld.conf'", restrict, restrict, restrict)
 	}
 	return nil
 }

@@ -85,8 +85,12 @@ func buildMounts(in specInput) []specs.Mount {
 func buildLinux(in specInput) *specs.Linux {
 	l := &specs.Linux{
 		Namespaces: []specs.LinuxNamespace{
-			{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
-			{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
+			{Type: specs.UserNamespace},
+			{Type: specs.PIDNamespace},
+			{Type: specs.MountNamespace},
+			{Type: specs.IPCNamespace},
+			{Type: specs.UTSNamespace},
+			{Type: specs.NetworkNamespace},
 			{Type: specs.CgroupNamespace},
 		},
 		UIDMappings: specMap(in.slot.uids),

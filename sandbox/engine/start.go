@@ -52,7 +52,7 @@ func (h *host) awaitHolder(ctx context.Context, cmd *exec.Cmd, output string) (h
 		select {
 		case err := <-ended:
 			return holderState{}, sandbox.Unavailable(sandbox.CodeNotReady, err,
-				"the engine cannot start: %s; see %s", firstLine(output, h.log()), h.log())
+				"the engine's holder ended at once: %s", firstLine(output, h.log()))
 		case <-ctx.Done():
 			// A holder that hangs must not keep the lock.
 			err := errors.Join(context.Cause(ctx), cmd.Process.Kill())

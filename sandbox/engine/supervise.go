@@ -14,17 +14,8 @@ import (
 	"time"
 )
 
-const (
-	// restartMin and restartMax bound the pause before containerd is started
-	// again; it doubles with each death that follows soon.
-	restartMin = 20 * time.Millisecond
-	restartMax = 10 * time.Second
-	// restartCalm is how long containerd must have run for the pause to start
-	// from restartMin again.
-	restartCalm = 30 * time.Second
-	// containerdGrace is how long containerd may take to stop.
-	containerdGrace = 5 * time.Second
-)
+// containerdGrace is how long containerd may take to stop.
+const containerdGrace = 5 * time.Second
 
 // A supervisor keeps one program running.
 type supervisor struct {
@@ -46,25 +37,18 @@ func (s *supervisor) run(ctx context.Context) error {
 	// the program ends (prctl(2)), so this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pause := restartMin
+	var pauses backoff
 	for {
 		started := time.Now()
 		err := s.once(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(started) > restartCalm {
-			pause = restartMin
-		}
+		pause := pauses.next(time.Since(started))
 		s.logger.Warn("program died, starting it again", "program", s.path, "err", err, "pause_ms", pause.Milliseconds())
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause) {
 			return nil
 		}
-		pause = min(2*pause, restartMax)
 		s.mu.Lock()
 		s.restarts++
 		s.mu.Unlock()

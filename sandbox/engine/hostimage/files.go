@@ -22,7 +22,9 @@ func entries(shell string) []entry {
 		dir("var/lib", 0o755), dir("var/cache", 0o755), dir("var/log", 0o755),
 		link("var/run", "/run"), dir("run/lock", 0o777|fs.ModeSticky), link("var/lock", "/run/lock"),
 		// 0711: nobody but PID 1 has to list it.
-		dir(GuestRoot[1:], 0o711), entry{path: GuestBinary[1:], mode: 0o644}, dir(GuestDir[1:], 0o700),
+		dir(GuestRoot[1:], 0o711),
+		{path: GuestBinary[1:], mode: 0o644},
+		dir(GuestDir[1:], 0o700),
 		own(WorkDir[1:], 0o755), own(HomeDir[1:], 0o700),
 
 		file("etc/passwd", passwd(shell)),

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestRotatingFileStaysSmall(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	log, err := openRotating(path, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if _, err := io.WriteString(log, strings.Repeat("x", 30)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{path, path + ".1"} {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 || info.Size() > 100 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if files := glob(t, path+"*"); len(files) != 2 {
+		t.Errorf("files = %v", files)
+	}
+}
+
+func TestSupervisorRestarts(t *testing.T) {
+	t.Parallel()
+	s := &supervisor{path: "/bin/sleep", args: []string{"1000"}, output: io.Discard, logger: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := s.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	for want := range 3 {
+		var pid int
+		eventually(t, "the program runs", func() bool {
+			var restarts int
+			pid, restarts = s.state()
+			return pid != 0 && restarts == want
+		})
+		kill9(t, pid)
+	}
+	var last int
+	eventually(t, "the program runs", func() bool { last, _ = s.state(); return last != 0 && !gone(last) })
+	cancel(errors.New("done"))
+	group.Wait()
+	if !gone(last) {
+		t.Errorf("process %d is alive", last)
+	}
+}
+
+func TestLockFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := lockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockFile(path); !errors.Is(err, errLocked) {
+		t.Errorf("second lock: %v; want %v", err, errLocked)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := lockFile(path)
+	if err != nil {
+		t.Fatalf("lock after release: %v", err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Only a process of our own user with our socket on its command line is a shim
+// of ours.
+func TestIsShim(t *testing.T) {
+	t.Parallel()
+	const socket = "/u/containerd.sock"
+	script := "exec -a " + binShim + " sleep 1000"
+	ours := fake(t, script+" -address /u/containerd.sock", 0)
+	cases := map[string]struct {
+		pid  int
+		want bool
+	}{
+		"ours": {ours, true}, "other engine's": {fake(t, script+" -address /x/containerd.sock", 0), false},
+		"other program": {fake(t, "exec sleep 1000", 0), false}, "gone": {1 << 22, false},
+	}
+	if os.Geteuid() == 0 {
+		cases["other user's"] = struct {
+			pid  int
+			want bool
+		}{fake(t, script+" -address /u/containerd.sock", 65534), false}
+	}
+	for name, c := range cases {
+		if got := isShim("/proc", socket, c.pid); got != c.want {
+			t.Errorf("%s: %v; want %v (%s)", name, got, c.want, cmdline(c.pid))
+		}
+	}
+	found, err := liveShims("/proc", socket)
+	if err != nil || len(found) != 1 || found[0] != ours {
+		t.Errorf("live shims = %v, %v; want %d", found, err, ours)
+	}
+}
+
+// fake runs a bash script that becomes a sleep, whose extra arguments bash
+// keeps on the command line, until the test ends.
+func fake(t *testing.T, script string, uid uint32) int {
+	t.Helper()
+	before, args, _ := strings.Cut(script, "sleep 1000")
+	// sleep refuses words, so a shell that waits plays the program.
+	script = before + "bash -c 'read -r _' bash" + args
+	cmd := exec.Command("bash", "-c", script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if uid != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(stdin.Close(), ignoreExit(cmd.Wait())); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "process "+strconv.Itoa(cmd.Process.Pid)+" runs its program", func() bool {
+		return strings.Contains(cmdline(cmd.Process.Pid), "read -r _") && !strings.Contains(cmdline(cmd.Process.Pid), "exec")
+	})
+	return cmd.Process.Pid
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	var b backoff
+	for _, want := range []time.Duration{restartMin, 2 * restartMin, 4 * restartMin} {
+		if got := b.next(time.Millisecond); got != want {
+			t.Errorf("pause = %v; want %v", got, want)
+		}
+	}
+	for range 20 {
+		b.next(0)
+	}
+	if got := b.next(0); got != restartMax {
+		t.Errorf("pause = %v; want %v at most", got, restartMax)
+	}
+	if got := b.next(restartCalm + 1); got != restartMin {
+		t.Errorf("pause after a calm time = %v; want %v", got, restartMin)
+	}
+}
