@@ -127,12 +127,14 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
 		}
 		return nil
 	})
-	group.Go(func() error { d.keepEngine(ctx); return nil })
+	kept := make(chan struct{}) // closed when the engine's keeper has ended
+	group.Go(func() error { defer close(kept); d.keepEngine(ctx); return nil })
 	d.notify("READY=1")
 	d.log.InfoContext(ctx, "serving", "socket", d.opts.Paths.Socket, "version", d.opts.Version)
 
 	group.Go(func() error {
 		<-ctx.Done()
+		<-kept // what stop does with the engine is not to meet the keeper
 		return d.stop(ctx, api)
 	})
 	err := group.Wait()
@@ -175,10 +177,36 @@ func (d *daemon) requestShutdown(sandboxes bool) {
 	d.shutdown(errors.New("shutdown requested"))
 }
 
+// removeSandboxes deletes all sandboxes, those of earlier daemons too that this
+// one has not come to adopt, and waits for an engine that is away for a moment.
 func (d *daemon) removeSandboxes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, shutdownBudget, errors.New("removing all sandboxes took too long"))
 	defer cancel()
-	return d.manager.DeleteAll(ctx)
+	tick := time.NewTicker(firstRetry)
+	defer tick.Stop()
+	for reconciled := d.manager.Ready() == nil; ; {
+		err := d.ensureEngine(ctx)
+		if err == nil && !reconciled {
+			err = d.manager.Reconcile(ctx)
+			reconciled = err == nil
+		}
+		if err == nil {
+			err = d.manager.DeleteAll(ctx)
+		}
+		e, ok := errors.AsType[*sandbox.Error](err)
+		switch {
+		case ok && e.Code == sandbox.CodeNotReady && !reconciled:
+			d.log.WarnContext(ctx, "no engine to look for sandboxes with", "err", err)
+			return nil
+		case !errors.Is(err, sandbox.ErrUnavailable):
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
 }
 
 func (d *daemon) stopEngine(ctx context.Context) error {
