@@ -287,6 +287,22 @@ func TestDeleteFails(t *testing.T) {
 	})
 }
 
+// A full disk does not keep containers from being deleted.
+func TestDeleteWithFullDisk(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := manage(t, sandboxtest.New(), policy())
+		c := h.create()
+		full := &sandbox.Error{Class: sandbox.ErrStorageFull, Code: sandbox.CodeStorageFull, Message: "full"}
+		h.world.Store.On(sandboxtest.OpPutContainer, sandboxtest.Fail(full))
+		if err := h.Delete(t.Context(), c.ID); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+		_, err := h.Create(t.Context(), spec("c"))
+		wantCode(t, err, sandbox.ErrStorageFull, sandbox.CodeStorageFull)
+		h.empty()
+	})
+}
+
 // A client that leaves does not stop a delete.
 func TestDeleteOutlivesItsClient(t *testing.T) {
 	bubble(t, func(t *testing.T) {

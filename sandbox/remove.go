@@ -119,6 +119,9 @@ func (m *Manager) removeClaimed(ctx context.Context, e *entry) error {
 		_ = await(ctx, a.done)
 	}
 	err := m.opts.Store.PutContainer(ctx, c)
+	if errors.Is(err, ErrStorageFull) {
+		err = nil // deletes are what makes room again
+	}
 	if err == nil {
 		err = m.opts.Backend.Delete(ctx, c.ID)
 	}

@@ -50,6 +50,13 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if version == len(steps) {
 		return nil
 	}
+	var tables int
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&tables); err != nil {
+		return err
+	}
+	if version == 0 && tables > 0 {
+		return errNotOurs
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -32,6 +33,12 @@ const busyTimeout = 5000
 // checkpointEvery is how often what was written is moved from the log into the
 // database. SQLite would do it inside a write, which then waits for the disk.
 const checkpointEvery = time.Second
+
+// walVersion is how a database's header says that it is in WAL mode. Source:
+// https://www.sqlite.org/fileformat2.html, "File format version numbers".
+const walVersion = 2
+
+var errNotOurs = errors.New("the file is damaged or is no database of shelld; move it away to start afresh")
 
 // readers is how many reads may run beside the one writer.
 const readers = 4
@@ -106,7 +113,24 @@ func private(file string) error {
 		}
 		return fmt.Errorf("open database: %w", err)
 	}
-	return f.Close()
+	return errors.Join(ours(f), f.Close())
+}
+
+// ours looks at the beginning of a file before SQLite does, which would take
+// some that are no databases for empty ones, and change other programs' in
+// opening them. A database of shelld is in WAL mode from its first page on.
+func ours(f *os.File) error {
+	header := make([]byte, 20)
+	n, err := io.ReadFull(f, header)
+	switch {
+	case errors.Is(err, io.EOF): // it is new, or was about to be made
+		return nil
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("open database: %w", err)
+	case n < len(header) || string(header[:16]) != "SQLite format 3\x00" || header[18] != walVersion:
+		return fmt.Errorf("open database %s: %w", f.Name(), errNotOurs)
+	}
+	return nil
 }
 
 func open(file string) *sql.DB {
@@ -209,7 +233,7 @@ func classify(err error) error {
 				Message: "the disk of shelld's state folder is full; free some space", Cause: err,
 			}
 		case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-			return fmt.Errorf("the file is damaged or is no database of shelld; move it away to start afresh: %w", err)
+			return fmt.Errorf("%w: %w", errNotOurs, err)
 		}
 	}
 	return err

@@ -1,16 +1,16 @@
 package server
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -22,8 +22,7 @@ const (
 	// maxBody caps a JSON body. Unit: bytes. Source: the API's contract; 64
 	// commands of ordinary length fit many times.
 	maxBody = 8 << 20
-	// bodyBudget bounds the arrival of a JSON body, so that half a request
-	// does not hold a connection for ever.
+	// bodyBudget is what [Options.BodyBudget] is when it is zero.
 	bodyBudget = 30 * time.Second
 )
 
@@ -34,7 +33,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any, strict bool) error {
 	if err != nil || mediaType != "application/json" {
 		return &httpError{
 			status: http.StatusUnsupportedMediaType, code: rpc.CodeUnsupportedMediaType,
-			message: fmt.Sprintf("the body must be JSON with Content-Type: application/json, not %q", r.Header.Get("Content-Type")),
+			message: fmt.Sprintf("the body must be JSON with Content-Type: application/json, not %q", clip(r.Header.Get("Content-Type"))),
 		}
 	}
 	body, err := readBody(w, r)
@@ -44,25 +43,20 @@ func decode(w http.ResponseWriter, r *http.Request, v any, strict bool) error {
 	if !utf8.Valid(body) {
 		return sandbox.Invalid("", "the body is not valid UTF-8; encode it as UTF-8 or escape the bytes")
 	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if strict {
-		dec.DisallowUnknownFields()
+	raw, err := one(body)
+	if err != nil {
+		return err
 	}
-	if err := dec.Decode(v); err != nil {
-		return decodeError(err)
+	if at, found := loneSurrogate(raw); found {
+		return sandbox.Invalid("", "the body has half of a surrogate pair (an escape from \\ud800 to \\udfff alone) at byte %d; that is no Unicode text", at)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return sandbox.Invalid("", "the body goes on after the JSON object; send one object")
-	}
-	return nil
+	return binder{strict}.value(raw, reflect.ValueOf(v).Elem(), "")
 }
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyBudget)) // not supported in tests without a connection
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	_ = control.SetReadDeadline(time.Time{})
 	if err == nil {
+		bodyArrived(w)
 		return body, nil
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -77,55 +71,51 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 }
 
-// decodeError names the field at fault, as far as the decoder tells it.
-func decodeError(err error) error {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return sandbox.Invalid(e.Field, "%s must be %s, not a JSON %s", fieldName(e.Field), typeName(e.Type.String()), e.Value)
+// limitBody bounds how long the body may take to arrive, so that half a request
+// holds neither a handler nor, after the answer, the connection for ever.
+func (s *server) limitBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // the decoder has no type for it
-		name = strings.Trim(name, `"`)
-		return &httpError{
-			status: http.StatusBadRequest, code: rpc.CodeUnknownField, param: name,
-			message: fmt.Sprintf("unknown field %q; GET /openapi.yaml has the fields of every request", name),
+	budget := s.opts.BodyBudget
+	if budget == 0 {
+		budget = bodyBudget
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(budget)) // not supported without a connection
+}
+
+// bodyArrived takes the bound back: who waits for an answer is silent.
+func bodyArrived(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as above
+}
+
+// query reads the query parameters, of which those with the given names exist.
+func query(r *http.Request, names ...string) (url.Values, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, sandbox.Invalid("", "the query string is malformed: %s", clip(err.Error()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(names, name) {
+			return nil, unknownField(clip(name))
 		}
 	}
-	if errors.Is(err, io.EOF) {
-		return sandbox.Invalid("", "the body is empty; send a JSON object")
-	}
-	return sandbox.Invalid("", "the body is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+	return values, nil
 }
 
-func fieldName(path string) string {
-	if path == "" {
-		return "the body"
-	}
-	return path
-}
-
-// typeName says in JSON's words what a Go type wants.
-func typeName(goType string) string {
-	goType = strings.TrimPrefix(goType, "*")
-	switch {
-	case goType == "string":
-		return "a string"
-	case goType == "bool":
-		return "true or false"
-	case strings.HasPrefix(goType, "int"):
-		return "a whole number (of 64 bits)"
-	case strings.HasPrefix(goType, "[]"):
-		return "an array"
-	default:
-		return "an object"
-	}
+// wholeNumber reads decimal digits, and nothing else.
+func wholeNumber(text string) (n int, ok bool) {
+	u, err := strconv.ParseUint(text, 10, 31)
+	return int(u), err == nil
 }
 
 // listQuery reads the query parameters that every list has.
 func listQuery(values url.Values) (sandbox.Query, error) {
 	q := sandbox.Query{Limit: 20, After: values.Get("after")}
 	if text := values.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 100 {
-			return q, sandbox.Invalid("limit", "limit must be a whole number from 1 to 100, not %q", text)
+		n, ok := wholeNumber(text)
+		if !ok || n < 1 || n > 100 {
+			return q, sandbox.Invalid("limit", "limit must be a whole number from 1 to 100, not %q", clip(text))
 		}
 		q.Limit = n
 	}
@@ -134,7 +124,7 @@ func listQuery(values url.Values) (sandbox.Query, error) {
 	case "asc":
 		q.Ascending = true
 	default:
-		return q, sandbox.Invalid("order", "order must be asc or desc, not %q", order)
+		return q, sandbox.Invalid("order", "order must be asc or desc, not %q", clip(order))
 	}
 	return q, nil
 }

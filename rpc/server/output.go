@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,11 @@ func (s *server) readOutput(stream sandbox.Stream) handler {
 		if err != nil {
 			return err
 		}
-		follow, err := queryBool(r, "follow")
+		values, err := query(r, "follow")
+		if err != nil {
+			return err
+		}
+		follow, err := queryBool(values, "follow")
 		if err != nil {
 			return err
 		}
@@ -158,6 +163,7 @@ func (s *server) writeStdin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	bodyArrived(w) // a stream takes as long as it takes
 	n, err := io.Copy(stdin, r.Body)
 	closeErr := stdin.Close()
 	if err == nil {
@@ -170,14 +176,13 @@ func (s *server) writeStdin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func queryBool(r *http.Request, name string) (bool, error) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
+func queryBool(values url.Values, name string) (bool, error) {
+	switch text := values.Get(name); text {
+	case "", "false":
 		return false, nil
-	}
-	v, err := strconv.ParseBool(text)
-	if err != nil {
+	case "true":
+		return true, nil
+	default:
 		return false, sandbox.Invalid(name, "%s must be true or false, not %q", name, clip(text))
 	}
-	return v, nil
 }

@@ -12,6 +12,10 @@ import (
 	"github.com/shelld/shelld/sandbox"
 )
 
+// maxMessage caps the message of an error, which may quote what was sent. Unit:
+// bytes.
+const maxMessage = 500
+
 // httpError is a failure of the HTTP layer itself.
 type httpError struct {
 	status               int
@@ -63,7 +67,7 @@ func (s *server) renderError(w http.ResponseWriter, r *http.Request, requestID s
 	if status == http.StatusInternalServerError {
 		s.log.ErrorContext(r.Context(), "request failed", "request_id", requestID, "method", r.Method, "path", r.URL.Path, "status", status, "err", err)
 	}
-	envelope := rpc.ErrorResponse{Error: rpc.Error{Message: message, Type: kind, Code: &code}}
+	envelope := rpc.ErrorResponse{Error: rpc.Error{Message: clipTo(message, maxMessage), Type: kind, Code: &code}}
 	if param != "" {
 		envelope.Error.Param = &param
 	}

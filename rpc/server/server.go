@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 	"github.com/shelld/shelld/sandbox"
 )
 
-// Options are what the API is made of. Every field is required.
+// Options are what the API is made of. Every field is required unless it says
+// otherwise.
 type Options struct {
 	Manager  *sandbox.Manager
 	Defaults Defaults
@@ -30,6 +32,9 @@ type Options struct {
 	// welcome.
 	Foreign func(ctx context.Context) error
 	Log     *slog.Logger
+	// BodyBudget bounds how long a request's body may take to arrive. A
+	// command's standard input may take longer. Zero: 30 s.
+	BodyBudget time.Duration
 }
 
 // Defaults are the values for what a request leaves out, and the ceilings.
@@ -56,21 +61,28 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func New(opts Options) http.Handler {
 	s := &server{opts: opts, log: opts.Log}
 	mux := http.NewServeMux()
-	for path, methods := range s.routes() {
-		mux.Handle(path, s.serve(func(w http.ResponseWriter, r *http.Request) error {
+	for route, methods := range s.routes() {
+		mux.Handle(route, s.serve(func(w http.ResponseWriter, r *http.Request) error {
 			if h := methods[r.Method]; h != nil {
 				return h(w, r)
 			}
 			return methodNotAllowed(w, r, methods)
 		}))
 	}
-	mux.Handle("/", s.serve(func(_ http.ResponseWriter, r *http.Request) error {
+	nothing := s.serve(func(_ http.ResponseWriter, r *http.Request) error {
 		return &sandbox.Error{
 			Class: sandbox.ErrNotFound, Code: sandbox.CodeNotFound,
-			Message: "no operation at " + r.URL.Path + "; GET /openapi.yaml lists them",
+			Message: "no operation at " + clip(r.URL.Path) + "; GET /openapi.yaml lists them",
 		}
-	}))
-	return mux
+	})
+	mux.Handle("/", nothing)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Clean(r.URL.Path) != r.URL.Path {
+			nothing.ServeHTTP(w, r) // the mux would redirect, without our envelope
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func (s *server) routes() map[string]map[string]handler {
@@ -97,6 +109,7 @@ func (s *server) serve(h handler) http.Handler {
 		id := requestID()
 		w.Header().Set("X-Request-Id", id)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		s.limitBody(w, r)
 		err := s.gate(r)
 		if err == nil {
 			err = h(w, r)
@@ -114,12 +127,12 @@ func (s *server) gate(r *http.Request) error {
 		return &httpError{status: http.StatusUnauthorized, code: rpc.CodeUnauthorized, message: err.Error()}
 	}
 	for _, name := range []string{"Origin", "Referer"} {
-		if r.Header.Get(name) != "" {
+		if _, ok := r.Header[name]; ok {
 			return forbidden("requests with an " + name + " header come from web pages and are refused")
 		}
 	}
 	if !localHost(r.Host) {
-		return forbidden("the Host header must be localhost, shelld or a loopback address, not " + r.Host)
+		return forbidden("the Host header must be localhost, shelld or a loopback address, not " + clip(r.Host))
 	}
 	return nil
 }
@@ -139,7 +152,7 @@ func methodNotAllowed(w http.ResponseWriter, r *http.Request, methods map[string
 	w.Header().Set("Allow", list)
 	return &httpError{
 		status: http.StatusMethodNotAllowed, code: rpc.CodeMethodNotAllowed,
-		message: r.Method + " is not served at " + r.URL.Path + "; use " + list,
+		message: clip(r.Method) + " is not served at " + clip(r.URL.Path) + "; use " + list,
 	}
 }
 

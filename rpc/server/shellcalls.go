@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/shelld/shelld/rpc"
 	"github.com/shelld/shelld/sandbox"
@@ -52,7 +51,10 @@ func (s *server) createShellCall(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) listShellCalls(w http.ResponseWriter, r *http.Request) error {
-	values := r.URL.Query()
+	values, err := query(r, "limit", "order", "after", "container_id", "status")
+	if err != nil {
+		return err
+	}
 	q, err := listQuery(values)
 	if err != nil {
 		return err
@@ -95,8 +97,8 @@ func (s *server) cancelShellCall(w http.ResponseWriter, r *http.Request) error {
 
 // commandIndex reads the command's index from the path.
 func commandIndex(r *http.Request) (int, error) {
-	n, err := strconv.Atoi(r.PathValue("index"))
-	if err != nil || n < 0 {
+	n, ok := wholeNumber(r.PathValue("index"))
+	if !ok {
 		return 0, sandbox.Invalid("index", "the command's index must be a whole number from 0, not %q", clip(r.PathValue("index")))
 	}
 	return n, nil

@@ -36,7 +36,8 @@ const (
 	maxLabel      = 1024
 	maxIdle       = 7 * 24 * 60 // minutes
 	minMemory     = 16 << 20    // bytes; a shell and a small program fit
-	maxCallIDSize = 64
+	maxCallIDSize = 64          // characters
+	maxQuote      = 64          // bytes of what was sent, in messages
 )
 
 // containerSpec checks the fields of a container and fills in defaults. Prefix
@@ -229,7 +230,10 @@ func checkLabels(labels map[string]string, param string) error {
 		return sandbox.Invalid(param, "%s has %d entries; at most %d are kept", param, len(labels), maxLabels)
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		if name == "" || len(name)+len(labels[name]) > maxLabel {
+		if name == "" {
+			return sandbox.Invalid(param, "%s has a label without a name", param)
+		}
+		if len(name)+len(labels[name]) > maxLabel {
 			return sandbox.Invalid(param+"."+clip(name), "a label has a name and at most %d bytes", maxLabel)
 		}
 	}
@@ -264,9 +268,11 @@ func parseSize(text string) (bytes int64, ok bool) {
 }
 
 // clip shortens what a caller has sent for use in a message.
-func clip(s string) string {
-	if len(s) > maxCallIDSize {
-		return strings.ToValidUTF8(s[:maxCallIDSize], "") + "…"
+func clip(s string) string { return clipTo(s, maxQuote) }
+
+func clipTo(s string, size int) string {
+	if len(s) > size {
+		return strings.ToValidUTF8(s[:size], "") + "…"
 	}
 	return s
 }

@@ -27,7 +27,7 @@ const (
 // the positional parameters are as for a short one.
 func argv(shell, text string) []string {
 	if len(text) <= maxArgument {
-		return []string{shell, "-c", text}
+		return []string{shell, "-c", "--", text} // the text may begin with a dash
 	}
 	args := []string{shell, "-c", "", shell}
 	var script strings.Builder

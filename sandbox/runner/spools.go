@@ -19,23 +19,29 @@ import (
 type Spools struct {
 	dir     string
 	headMax int64
-	quota   *output.Quota
+	ledger  *ledger
 }
 
 // OpenSpools returns the spools in dir, which is made when it is needed. A
 // stream keeps headMax bytes from its beginning, and all of them total bytes
 // together; beyond that only the ends of streams are kept.
 func OpenSpools(dir string, headMax, total int64) (*Spools, error) {
-	s := &Spools{dir: dir, headMax: headMax, quota: output.NewQuota(total)}
-	size, err := s.size(dir)
-	if err != nil {
+	s := &Spools{dir: dir, headMax: headMax, ledger: newLedger(total)}
+	calls, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("measure spools: %w", err)
 	}
-	s.quota.Adopt(size)
+	for _, call := range calls {
+		size, err := s.size(filepath.Join(dir, call.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("measure spools: %w", err)
+		}
+		s.ledger.adopt(sandbox.CallID(call.Name()), size)
+	}
 	return s, nil
 }
 
-// size returns how much of the quota the files below dir take.
+// size returns how much of the quota the files below dir may take.
 func (s *Spools) size(dir string) (total int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -48,25 +54,22 @@ func (s *Spools) size(dir string) (total int64, err error) {
 		total += min(info.Size(), s.headMax)
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
 	return total, err
 }
 
-func (s *Spools) options() output.Options {
-	return output.Options{HeadMax: s.headMax, Budget: s.quota}
+func (s *Spools) options(call sandbox.CallID) output.Options {
+	return output.Options{HeadMax: s.headMax, Budget: share{s.ledger, call}}
 }
 
 // create returns the spool of a new stream. Nothing is written before the
 // first byte comes.
 func (s *Spools) create(call sandbox.CallID, index int, stream sandbox.Stream) *output.Spool {
-	return output.New(filepath.Join(s.dir, spoolPath(call, index, stream)), s.options())
+	return output.New(filepath.Join(s.dir, spoolPath(call, index, stream)), s.options(call))
 }
 
 // resume returns the spool of a stream that goes on after a restart.
 func (s *Spools) resume(call sandbox.CallID, index int, stream sandbox.Stream) (*output.Spool, error) {
-	spool, err := output.Open(filepath.Join(s.dir, spoolPath(call, index, stream)), output.Meta{}, s.options())
+	spool, err := output.Open(filepath.Join(s.dir, spoolPath(call, index, stream)), output.Meta{}, s.options(call))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.create(call, index, stream), nil
 	}
@@ -82,7 +85,7 @@ func (s *Spools) Open(call sandbox.CallID, index int, stream sandbox.Stream, met
 		}
 	}
 	m.Complete = true // what a background process wrote later is beyond the record
-	spool, err := output.Open(filepath.Join(s.dir, spoolPath(call, index, stream)), m, s.options())
+	spool, err := output.Open(filepath.Join(s.dir, spoolPath(call, index, stream)), m, s.options(call))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &sandbox.Error{
 			Class: sandbox.ErrNotFound, Code: sandbox.CodeNotFound,
@@ -97,15 +100,10 @@ func (s *Spools) Open(call sandbox.CallID, index int, stream sandbox.Stream, met
 
 // Remove implements [sandbox.Outputs].
 func (s *Spools) Remove(call sandbox.CallID) error {
-	dir := filepath.Join(s.dir, string(call))
-	size, err := s.size(dir)
-	if err == nil {
-		err = os.RemoveAll(dir)
-	}
-	if err != nil {
+	if err := os.RemoveAll(filepath.Join(s.dir, string(call))); err != nil {
 		return fmt.Errorf("remove output of call %s: %w", call, err)
 	}
-	s.quota.Release(size)
+	s.ledger.forget(call)
 	return nil
 }
 
