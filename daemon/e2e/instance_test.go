@@ -321,7 +321,7 @@ func (i *instance) leftovers() []error {
 	}
 	for _, pattern := range []string{
 		i.run + "/sb/*", i.run + "/*.sock", i.run + "/*.ttrpc",
-		i.root + "/containerd/*snapshotter*/snapshots/[0-9]*", i.root + "/containerd/*runtime*/*/*",
+		i.root + "/containerd/*snapshotter*/snapshots/*", i.root + "/containerd/*runtime*/*/*",
 	} {
 		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
 			errs = append(errs, fmt.Errorf("files left: %v %w", left, err))
