@@ -42,7 +42,7 @@ func sandboxLeftovers(t *testing.T, e *Engine) []string {
 	for _, g := range guests {
 		left = append(left, "guest directory "+g.Name())
 	}
-	shims, err := liveShims("/proc", e.opts.Dirs)
+	shims, err := liveShims("/proc", e.address())
 	if err != nil {
 		t.Fatalf("look for shims: %v", err)
 	}
