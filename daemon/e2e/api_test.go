@@ -200,7 +200,7 @@ func begin(t *testing.T, i *instance, body object) *pending {
 		t.Fatalf("call: %d %s", resp.StatusCode, text)
 	}
 	p.id, p.container = resp.Header.Get("X-Shelld-Call"), resp.Header.Get("X-Shelld-Container")
-	var reading = make(chan struct{})
+	reading := make(chan struct{})
 	go func() {
 		defer close(reading)
 		defer close(p.done)
