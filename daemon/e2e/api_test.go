@@ -24,7 +24,7 @@ func (i *instance) send(ctx context.Context, method, path string, body any) (sta
 	if err != nil {
 		return 0, nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is only read
+	defer resp.Body.Close()
 	answer, err = io.ReadAll(resp.Body)
 	return resp.StatusCode, answer, err
 }
@@ -204,7 +204,7 @@ func begin(t *testing.T, i *instance, body object) *pending {
 	go func() {
 		defer close(reading)
 		defer close(p.done)
-		defer resp.Body.Close() //nolint:errcheck // it is only read
+		defer resp.Body.Close()
 		var c rpc.ShellCall
 		if json.NewDecoder(resp.Body).Decode(&c) == nil {
 			p.done <- c

@@ -151,7 +151,7 @@ func TestSocketsAreOutOfReach(t *testing.T) {
 				t.Errorf("the host cannot reach %s: %v", path, err)
 				continue
 			}
-			conn.Close() //nolint:errcheck // it was only to be had
+			conn.Close()
 		}
 		var interfaces []string
 		for _, r := range probe(t, i, id, p) {
@@ -171,7 +171,7 @@ func TestSocketsAreOutOfReach(t *testing.T) {
 			t.Errorf("the interfaces are %v", interfaces)
 		}
 		if n, err := abstract.(*net.UnixListener).File(); err == nil {
-			n.Close() //nolint:errcheck // it shows that the listener lives
+			n.Close()
 		}
 		// The sandbox still works, so PID 1 has not been hurt.
 		sh(t, i, id, "true")
@@ -194,11 +194,11 @@ func listen(t *testing.T, network, address string) net.Listener {
 				return
 			}
 			t.Errorf("a sandbox has reached %s of the host", address)
-			conn.Close() //nolint:errcheck // nobody to tell
+			conn.Close()
 		}
 	}()
 	t.Cleanup(func() {
-		l.Close() //nolint:errcheck // it is not used any more
+		l.Close()
 		<-reached
 	})
 	return l
