@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 
@@ -14,7 +15,11 @@ import (
 // machine that cannot run an engine yet.
 type backend struct {
 	engine atomic.Pointer[engine.Engine]
+	// away gets a value when a call finds the engine away.
+	away chan struct{} // capacity 1: one that waits stands for all
 }
+
+func newBackend() *backend { return &backend{away: make(chan struct{}, 1)} }
 
 var _ sandbox.Backend = (*backend)(nil)
 
@@ -25,12 +30,25 @@ func (b *backend) open() (*engine.Engine, error) {
 	return nil, sandbox.Unavailable(sandbox.CodeNotReady, nil, "the engine is not running yet")
 }
 
+// noted passes err on and lets the keeper of the engine know when it says that
+// the engine is away.
+func (b *backend) noted(err error) error {
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		select {
+		case b.away <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
 func (b *backend) Create(ctx context.Context, spec sandbox.BoxSpec) (sandbox.Instance, error) {
 	e, err := b.open()
 	if err != nil {
 		return sandbox.Instance{}, err
 	}
-	return e.Create(ctx, spec)
+	instance, err := e.Create(ctx, spec)
+	return instance, b.noted(err)
 }
 
 func (b *backend) List(ctx context.Context) ([]sandbox.Instance, error) {
@@ -38,7 +56,8 @@ func (b *backend) List(ctx context.Context) ([]sandbox.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.List(ctx)
+	list, err := e.List(ctx)
+	return list, b.noted(err)
 }
 
 func (b *backend) Delete(ctx context.Context, id sandbox.ID) error {
@@ -46,7 +65,7 @@ func (b *backend) Delete(ctx context.Context, id sandbox.ID) error {
 	if err != nil {
 		return err
 	}
-	return e.Delete(ctx, id)
+	return b.noted(e.Delete(ctx, id))
 }
 
 func (b *backend) OpenGuest(ctx context.Context, id sandbox.ID) (*net.UnixConn, error) {
@@ -54,5 +73,6 @@ func (b *backend) OpenGuest(ctx context.Context, id sandbox.ID) (*net.UnixConn, 
 	if err != nil {
 		return nil, err
 	}
-	return e.OpenGuest(ctx, id)
+	conn, err := e.OpenGuest(ctx, id)
+	return conn, b.noted(err)
 }

@@ -74,7 +74,7 @@ var errShutdownAll = errors.New("shutdown with all sandboxes")
 func Run(ctx context.Context, opts Options) (err error) {
 	ctx, shutdown := context.WithCancelCause(ctx)
 	defer shutdown(nil)
-	d := &daemon{opts: opts, log: opts.Log, backend: &backend{}, shutdown: shutdown}
+	d := &daemon{opts: opts, log: opts.Log, backend: newBackend(), shutdown: shutdown}
 	var closers closers
 	defer func() { err = errors.Join(err, closers.close()) }()
 

@@ -61,9 +61,15 @@ func (d *daemon) keepEngine(ctx context.Context) {
 				pause = firstRetry
 			}
 		}
+		away := d.backend.away
+		if err != nil {
+			away = nil // known, and paused for
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
+		case <-away:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return

@@ -24,7 +24,7 @@ func (i *instance) send(ctx context.Context, method, path string, body any) (sta
 	if err != nil {
 		return 0, nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is only read
+	defer resp.Body.Close()
 	answer, err = io.ReadAll(resp.Body)
 	return resp.StatusCode, answer, err
 }
@@ -200,11 +200,11 @@ func begin(t *testing.T, i *instance, body object) *pending {
 		t.Fatalf("call: %d %s", resp.StatusCode, text)
 	}
 	p.id, p.container = resp.Header.Get("X-Shelld-Call"), resp.Header.Get("X-Shelld-Container")
-	var reading = make(chan struct{})
+	reading := make(chan struct{})
 	go func() {
 		defer close(reading)
 		defer close(p.done)
-		defer resp.Body.Close() //nolint:errcheck // it is only read
+		defer resp.Body.Close()
 		var c rpc.ShellCall
 		if json.NewDecoder(resp.Body).Decode(&c) == nil {
 			p.done <- c

@@ -207,7 +207,7 @@ func TestCallID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close() //nolint:errcheck // only the header counts
+		resp.Body.Close()
 		if resp.StatusCode != http.StatusConflict || resp.Header.Get("X-Should-Retry") != "false" {
 			t.Errorf("another call under that id: %d %v", resp.StatusCode, resp.Header)
 		}

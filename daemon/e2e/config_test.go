@@ -155,7 +155,7 @@ func TestUnenforceable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp.Body.Close() //nolint:errcheck // only the header counts
+	resp.Body.Close()
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("X-Should-Retry") != "false" {
 		t.Errorf("create: %d %v", resp.StatusCode, resp.Header)
 	}

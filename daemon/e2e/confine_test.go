@@ -151,7 +151,7 @@ func TestSocketsAreOutOfReach(t *testing.T) {
 				t.Errorf("the host cannot reach %s: %v", path, err)
 				continue
 			}
-			conn.Close() //nolint:errcheck // it was only to be had
+			conn.Close()
 		}
 		var interfaces []string
 		for _, r := range probe(t, i, id, p) {
@@ -171,7 +171,7 @@ func TestSocketsAreOutOfReach(t *testing.T) {
 			t.Errorf("the interfaces are %v", interfaces)
 		}
 		if n, err := abstract.(*net.UnixListener).File(); err == nil {
-			n.Close() //nolint:errcheck // it shows that the listener lives
+			n.Close()
 		}
 		// The sandbox still works, so PID 1 has not been hurt.
 		sh(t, i, id, "true")
@@ -194,11 +194,11 @@ func listen(t *testing.T, network, address string) net.Listener {
 				return
 			}
 			t.Errorf("a sandbox has reached %s of the host", address)
-			conn.Close() //nolint:errcheck // nobody to tell
+			conn.Close()
 		}
 	}()
 	t.Cleanup(func() {
-		l.Close() //nolint:errcheck // it is not used any more
+		l.Close()
 		<-reached
 	})
 	return l
@@ -276,6 +276,35 @@ func TestKernelRefuses(t *testing.T) {
 	})
 }
 
+// TestMounts: what comes from the host is read-only, without devices and set-id
+// programs, and the guest's directory is not mounted any more.
+func TestMounts(t *testing.T) {
+	eachShared(t, func(t *testing.T, i *instance) {
+		id := create(t, i)
+		own := []string{"/", "/proc", "/dev", "/sys", "/mnt", "/tmp", "/home", "/var"}
+		seen := 0
+		for _, line := range lines(sh(t, i, id, "cat /proc/self/mountinfo")) {
+			fields := strings.Fields(line)
+			point, options := fields[4], strings.Split(fields[5], ",")
+			if strings.HasPrefix(point, "/.shelld/run") || strings.Contains(line, "guest") || strings.Contains(line, "cgroup") {
+				t.Errorf("mounted: %s", line)
+			}
+			if slices.ContainsFunc(own, func(p string) bool { return point == p || p != "/" && strings.HasPrefix(point, p+"/") }) {
+				continue
+			}
+			seen++
+			for _, want := range []string{"ro", "nosuid", "nodev"} {
+				if !slices.Contains(options, want) {
+					t.Errorf("not %s: %s", want, line)
+				}
+			}
+		}
+		if seen < 2 { // /usr and /.shelld/init at least
+			t.Errorf("only %d mounts were looked at", seen)
+		}
+	})
+}
+
 // TestKillAll: a command that signals everything reaches only its own.
 func TestKillAll(t *testing.T) {
 	eachShared(t, func(t *testing.T, i *instance) {
@@ -303,13 +332,19 @@ func TestSetID(t *testing.T) {
 		if err := copyFile(probePath, setID); err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Chmod(setID, 0o6755); err != nil {
+		open := filepath.Join(tools, "open") // to everyone, on the host
+		if err := os.WriteFile(open, nil, 0o600); err != nil {
 			t.Fatal(err)
+		}
+		for path, mode := range map[string]uint32{setID: 0o6755, tools: 0o777, open: 0o666} {
+			if err := syscall.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
 		}
 		i.config += fmt.Sprintf("[image]\nhost_paths = [%q]\n", tools)
 		i.start(t)
 		id := create(t, i)
-		ask := plan{EUID: true, Read: []string{"/proc/1/environ"}, Write: []string{tools, setID}}
+		ask := plan{EUID: true, Read: []string{"/proc/1/environ"}, Write: []string{tools, setID, open}}
 		for _, r := range results(sh(t, i, id, ask.command(t, setID))) {
 			if r[0] == "euid" && r[1] != "1000" || r[1] == "done" {
 				t.Errorf("%s: %s", r[0], r[1])

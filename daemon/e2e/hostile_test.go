@@ -65,7 +65,7 @@ func TestEndlessOutput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp.Body.Close() //nolint:errcheck // only the header counts
+		resp.Body.Close()
 		if c.Results[0].StdoutBytes > 80<<20 && resp.Header.Get("X-Shelld-Gap") == "" {
 			t.Errorf("%d bytes and no gap: %v", c.Results[0].StdoutBytes, resp.Header)
 		}

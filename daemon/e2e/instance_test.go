@@ -182,7 +182,7 @@ func (i *instance) spawn() error {
 		return err
 	}
 	// The log is a file, so it is ours to close once the daemon has it.
-	defer cmd.Stdout.(*os.File).Close() //nolint:errcheck // written by the daemon only
+	defer cmd.Stdout.(*os.File).Close()
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	ended, started := make(chan struct{}), make(chan error)
 	go func() {
@@ -321,10 +321,14 @@ func (i *instance) leftovers() []error {
 	}
 	for _, pattern := range []string{
 		i.run + "/sb/*", i.run + "/*.sock", i.run + "/*.ttrpc",
-		i.root + "/containerd/*snapshotter*/snapshots/[0-9]*", i.root + "/containerd/*runtime*/*/*",
+		i.root + "/containerd/*snapshotter*/snapshots/*", i.root + "/containerd/*runtime*/*/*",
 	} {
-		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
-			errs = append(errs, fmt.Errorf("files left: %v %w", left, err))
+		left, err := filepath.Glob(pattern)
+		if len(left) > 0 {
+			err = errors.Join(err, fmt.Errorf("files left: %v", left))
+		}
+		if err != nil {
+			errs = append(errs, err)
 		}
 	}
 	i.mu.Lock()

@@ -160,7 +160,7 @@ func createAfter(t *testing.T, i *instance) {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(resp.Body)
-		resp.Body.Close() //nolint:errcheck // it is only read
+		resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {
 			return
 		}

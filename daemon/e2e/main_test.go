@@ -19,9 +19,9 @@ const roleVar = "SHELLD_E2E_ROLE"
 // with whatever a test has left, however the tests end.
 func TestMain(m *testing.M) {
 	if os.Getenv(roleVar) == "janitor" {
-		os.Exit(janitor())
+		os.Exit(janitor()) //nolint:forbidigo // a main function
 	}
-	os.Exit(testMain(m))
+	os.Exit(testMain(m)) //nolint:forbidigo // a main function
 }
 
 func testMain(m *testing.M) (code int) {

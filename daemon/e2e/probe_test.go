@@ -34,7 +34,7 @@ func probe(t *testing.T, i *instance, container string, p plan) [][2]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close() //nolint:errcheck // it is only read
+	defer file.Close()
 	put(t, i, container, path, file)
 	return results(sh(t, i, container, p.command(t, path)))
 }

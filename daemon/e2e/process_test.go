@@ -41,7 +41,8 @@ func containsAll(args, has []string) bool {
 
 func (i *instance) containerd(t *testing.T) int { return i.engineProcess(t, "containerd") }
 func (i *instance) holder(t *testing.T) int     { return i.engineProcess(t, "shelld", "engine holder") }
-func (i *instance) engine(t *testing.T) int     { return i.engineProcess(t, "shelld", "engine --root") }
+
+func (i *instance) engine(t *testing.T) int { return i.engineProcess(t, "shelld", "engine --root") }
 
 // shim is the process that holds a sandbox.
 func (i *instance) shim(t *testing.T, container string) int {
@@ -110,10 +111,7 @@ func (i *instance) cgroupProcesses(t *testing.T) []int {
 }
 
 func pids() []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		panic(err)
-	}
+	entries, _ := os.ReadDir("/proc") // there is always one
 	var list []int
 	for _, entry := range entries {
 		if pid, err := strconv.Atoi(entry.Name()); err == nil {

@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shelld/shelld/rpc"
 	"golang.org/x/sys/unix"
+
+	"github.com/shelld/shelld/rpc"
 )
 
 // again is a second daemon in the same places.
@@ -31,7 +32,7 @@ func (i *instance) failsToStart(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdout.(*os.File).Close() //nolint:errcheck // not used
+	cmd.Stdout.(*os.File).Close()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -357,7 +358,7 @@ func dialAs(uid int, path string) (net.Conn, error) {
 
 func readAll(t *testing.T, conn net.Conn) string {
 	t.Helper()
-	defer conn.Close() //nolint:errcheck // it is only read
+	defer conn.Close()
 	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +388,7 @@ func TestRequestsOfWebPages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close() //nolint:errcheck // nothing to lose
+			defer conn.Close()
 			fmt.Fprint(conn, half)
 		}
 		within(t, 2*time.Second, "an answer beside half requests", func() {

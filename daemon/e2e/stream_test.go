@@ -22,7 +22,7 @@ func TestFollowedOutput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close() //nolint:errcheck // it is only read
+		defer resp.Body.Close()
 		if got := resp.Header.Get("Content-Type"); got != "application/octet-stream" {
 			t.Errorf("content type %q", got)
 		}
@@ -60,7 +60,7 @@ func TestRanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			text, err := io.ReadAll(resp.Body)
-			resp.Body.Close() //nolint:errcheck // it is only read
+			resp.Body.Close()
 			got := strconv.Itoa(resp.StatusCode)
 			if resp.StatusCode < 300 {
 				got += " " + string(text)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -92,7 +93,7 @@ func attempts() []attempt {
 	}
 	// Last, since nothing is in its place after it.
 	return append(list, attempt{"pivot_root", func() error {
-		return errors.Join(unix.Mount("probe", "/tmp", "tmpfs", 0, ""), os.Mkdir("/tmp/old", 0o755), unix.PivotRoot("/tmp", "/tmp/old"))
+		return errors.Join(unix.Mount("probe", "/tmp", "tmpfs", 0, ""), os.Mkdir("/tmp/old", 0o750), unix.PivotRoot("/tmp", "/tmp/old"))
 	}})
 }
 
@@ -133,7 +134,7 @@ func fd(n int, err error) error {
 	return unix.Close(n)
 }
 
-func ptr[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
+func ptr[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) } //nolint:gosec // for system calls
 
 func str(s string) uintptr {
 	p, err := unix.BytePtrFromString(s)
@@ -172,7 +173,7 @@ func setns(path string, kind int) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close() //nolint:errcheck // it is only a handle
+	defer file.Close()
 	return onThread(func() error {
 		if kind == unix.CLONE_NEWNS {
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -221,7 +222,7 @@ func byHandle() error {
 }
 
 func clone(flag uintptr) error {
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.CommandContext(context.Background(), "/proc/self/exe")
 	cmd.Env = []string{stayVar + "=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flag}
 	return cmd.Run()

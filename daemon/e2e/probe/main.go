@@ -3,8 +3,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -32,17 +35,29 @@ func main() {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		return
 	}
-	var p plan
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: probe JSON")
-		os.Exit(2)
-	}
-	if err := json.Unmarshal([]byte(os.Args[1]), &p); err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
-		os.Exit(2)
+		os.Exit(2) //nolint:forbidigo // a main function
+	}
+}
+
+func run(args []string, w io.Writer) error {
+	var p plan
+	if len(args) != 1 {
+		return errors.New("usage: probe JSON")
+	}
+	if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
+		return err
+	}
+	say := func(name string, err error) {
+		result := "done"
+		if err != nil {
+			result = err.Error()
+		}
+		fmt.Fprintf(w, "%s\t%s\n", name, result)
 	}
 	if p.EUID {
-		fmt.Printf("euid\t%d\n", os.Geteuid())
+		fmt.Fprintf(w, "euid\t%d\n", os.Geteuid())
 	}
 	if p.Calls {
 		for _, a := range attempts() {
@@ -72,20 +87,11 @@ func main() {
 	if p.Interfaces {
 		list, err := net.Interfaces()
 		for _, i := range list {
-			fmt.Printf("interface\t%s\n", i.Name)
+			fmt.Fprintf(w, "interface\t%s\n", i.Name)
 		}
-		if err != nil {
-			say("interfaces", err)
-		}
+		return err
 	}
-}
-
-func say(name string, err error) {
-	result := "done"
-	if err != nil {
-		result = err.Error()
-	}
-	fmt.Printf("%s\t%s\n", name, result)
+	return nil
 }
 
 func read(path string) error {
@@ -111,7 +117,7 @@ func write(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path += "/probe-was-here"
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -122,7 +128,8 @@ func write(path string) error {
 }
 
 func dial(network, address string) error {
-	conn, err := net.DialTimeout(network, address, 2*time.Second)
+	dialer := net.Dialer{Timeout: 2 * time.Second}
+	conn, err := dialer.DialContext(context.Background(), network, address)
 	if err != nil {
 		return err
 	}
