@@ -27,7 +27,7 @@ func directions() []rule {
 		{part: "client", may: []string{"rpc", "rpc/socket"}},
 		{part: "client/clienttest", may: []string{"client", "rpc"}},
 		{part: "daemon", may: []string{"daemon/*", "rpc", "rpc/*", "sandbox", "sandbox/*"}},
-		{part: "daemon/*", may: []string{"daemon/*", "rpc/socket/*", "sandbox", "sandbox/*"}},
+		{part: "daemon/*", may: []string{"daemon/*", "rpc/socket", "sandbox", "sandbox/*"}},
 		{part: "rpc/server", may: []string{"rpc", "rpc/socket", "sandbox"}},
 		{part: "rpc/socket"},
 		{part: "rpc"},
