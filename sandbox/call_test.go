@@ -15,7 +15,8 @@ import (
 )
 
 func TestCallLife(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		a := h.run(in(c, "a", "out one; sleep 1s", "out two; exit 3", "hang"))
@@ -53,7 +54,8 @@ func TestCallLife(t *testing.T) {
 }
 
 func TestDeleteAfter(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		kept := h.finish(auto("a", "exit 0"))
 		if c, err := h.Container(t.Context(), kept.ContainerID); err != nil || !c.Auto {
@@ -78,7 +80,8 @@ func TestDeleteAfter(t *testing.T) {
 // What cannot start: nothing runs, nothing is left, and the same call id can
 // be used again.
 func TestStartRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		s := auto("a", "out x; hang", "badstart")
 		_, err := h.Run(t.Context(), s)
@@ -99,7 +102,8 @@ func TestStartRefused(t *testing.T) {
 
 // A command that its sandbox fails to start is lost; its neighbours run.
 func TestStartLost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		call := h.finish(auto("a", "out x", "lost", "nostart"))
 		wantEnd(t, call, sandbox.CallFailed, sandbox.ReasonExit, sandbox.ReasonLost, sandbox.ReasonLost)
@@ -110,7 +114,8 @@ func TestStartLost(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		a := h.run(auto("a", "out x; hang", "exit 0"))
 		synctest.Wait()
@@ -128,7 +133,8 @@ func TestCancel(t *testing.T) {
 // A call that is canceled while its container is being made has an end, and
 // leaves no container.
 func TestCancelDuringCreate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		h.world.Backend.On(sandboxtest.OpCreate, sandboxtest.Hang())
 		done := make(chan sandbox.Call)
@@ -147,7 +153,8 @@ func TestCancelDuringCreate(t *testing.T) {
 }
 
 func TestMaxRuns(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := policy()
 		p.MaxRuns = 3
 		h := manage(t, sandboxtest.New(), p)
@@ -180,7 +187,8 @@ func TestMaxRuns(t *testing.T) {
 
 // The output of background processes is kept, beyond what the result has.
 func TestBackgroundOutput(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		call := h.finish(in(c, "a", "out early; leave", "exit 0"))
@@ -219,7 +227,7 @@ func readAll(t *testing.T, h *harness, id sandbox.CallID, index int, stream sand
 	if err != nil {
 		t.Fatalf("output: %v", err)
 	}
-	defer out.Close() //nolint:errcheck // it is only read
+	defer out.Close() // it is only read
 	var text strings.Builder
 	if err := out.Read(t.Context(), &text, 0, -1, false); err != nil {
 		t.Errorf("read output: %v", err)
@@ -228,7 +236,8 @@ func readAll(t *testing.T, h *harness, id sandbox.CallID, index int, stream sand
 }
 
 func TestOutput(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		a := h.run(auto("a", "out so far; err oh; hang"))
 		synctest.Wait()
@@ -253,7 +262,8 @@ func TestOutput(t *testing.T) {
 }
 
 func TestStdin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		s := auto("a", "cat")
 		s.Stdin = true
@@ -292,25 +302,27 @@ func TestStdin(t *testing.T) {
 // A call whose end cannot be stored, as on a full disk, still answers, and its
 // end is stored when that works again.
 func TestEndStoredLater(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		h.world.Store.On(sandboxtest.OpPutCall, sandboxtest.Fail(sandboxtest.ErrBroken))
 		call := h.finish(in(c, "a", "out x"))
 		wantEnd(t, call, sandbox.CallCompleted, sandbox.ReasonExit)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if got, err := h.Call(t.Context(), call.ID); err != nil || got.Status != sandbox.CallCompleted {
 			t.Errorf("retrieved %s, %v; want the end from memory", got.Status, err)
 		}
 		h.world.Store.On(sandboxtest.OpPutCall, nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		wantEnd(t, h.stored(call.ID), sandbox.CallCompleted, sandbox.ReasonExit)
 		h.close() // also with one that is never stored
 	})
 }
 
 func TestEndNeverStored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		h.world.Store.On(sandboxtest.OpPutCall, sandboxtest.Fail(sandboxtest.ErrBroken))
@@ -320,7 +332,8 @@ func TestEndNeverStored(t *testing.T) {
 }
 
 func TestCallNotRecorded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		h.world.Store.On(sandboxtest.OpAddCall, sandboxtest.Fail(sandboxtest.ErrBroken))
@@ -374,7 +387,8 @@ func TestFingerprint(t *testing.T) {
 // A caller that leaves while the commands are being started is no waiter any
 // more.
 func TestClientLeavesDuringStart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		hold, reached, release := sandboxtest.Hold()
@@ -392,7 +406,7 @@ func TestClientLeavesDuringStart(t *testing.T) {
 			t.Errorf("error %v, want %v", err, left)
 		}
 		release()
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		page, _, err := h.Calls(t.Context(), sandbox.Query{Limit: 1})
 		if err != nil || len(page) != 1 {
 			t.Fatalf("calls %v, %v", page, err)

@@ -13,13 +13,14 @@ import (
 )
 
 func TestContainerLife(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		if c.Status != sandbox.StatusRunning || !c.Limits.Memory.Enforced || c.Limits.Memory.Value != 1<<30 || c.Auto {
 			t.Errorf("created %+v", c)
 		}
-		time.Sleep(time.Minute) // the bubble's clock
+		pass(time.Minute) // the bubble's clock
 		got, err := h.Container(t.Context(), c.ID)
 		if err != nil || !got.LastActiveAt.After(c.LastActiveAt) {
 			t.Errorf("retrieved %+v, %v; want it to count as activity", got, err)
@@ -58,7 +59,8 @@ func TestCreateLeavesNothing(t *testing.T) {
 	}
 	for name, set := range ops {
 		t.Run(name+" fails", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				h := manage(t, sandboxtest.New(), policy())
 				set(h.world, sandboxtest.Fail(sandboxtest.ErrBroken))
 				if _, err := h.Create(t.Context(), spec("c")); !errors.Is(err, sandboxtest.ErrBroken) {
@@ -71,7 +73,8 @@ func TestCreateLeavesNothing(t *testing.T) {
 			})
 		})
 		t.Run(name+" hangs and its client leaves", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				h := manage(t, sandboxtest.New(), policy())
 				set(h.world, sandboxtest.Hang())
 				left := errors.New("client left")
@@ -100,7 +103,8 @@ func once(h sandboxtest.Hook) sandboxtest.Hook {
 
 // A client that leaves when the sandbox runs already does not leave it behind.
 func TestCreateFinishedForNobody(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		ctx, cancel := context.WithCancelCause(t.Context())
 		h.world.Boxes.On(sandboxtest.OpOpen, nil)
@@ -120,7 +124,8 @@ func TestCreateFinishedForNobody(t *testing.T) {
 }
 
 func TestUnenforcedLimits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		world := sandboxtest.New()
 		world.Boxes.Unenforced()
 		h := manage(t, world, policy())
@@ -139,7 +144,8 @@ func TestUnenforcedLimits(t *testing.T) {
 }
 
 func TestContainerList(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		var ids []sandbox.ID
 		for i := range 5 {
@@ -148,7 +154,7 @@ func TestContainerList(t *testing.T) {
 				t.Fatal(err)
 			}
 			ids = append(ids, c.ID)
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		list := func(q sandbox.Query) (got []sandbox.ID, more bool) {
 			page, more, err := h.Containers(t.Context(), q)
@@ -179,7 +185,8 @@ func TestBoxLost(t *testing.T) {
 		"with its commands": (*sandboxtest.Box).Lose, "before its commands": (*sandboxtest.Box).LoseSilently,
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				h := manage(t, sandboxtest.New(), policy())
 				c := h.create()
 				a := h.run(in(c, "a", "out partial; hang", "exit 0"))
@@ -208,7 +215,8 @@ func TestBoxLost(t *testing.T) {
 // A sandbox that is lost while it cannot even be removed still gives its
 // commands an end.
 func TestBoxLostWithBackendAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		a := h.run(in(c, "a", "hang"))
@@ -219,7 +227,8 @@ func TestBoxLostWithBackendAway(t *testing.T) {
 }
 
 func TestDeleteEndsCalls(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		a := h.run(in(c, "a", "out partial; hang", "exit 3"))
@@ -240,7 +249,8 @@ func TestDeleteEndsCalls(t *testing.T) {
 // A delete that fails leaves the container as it was, and one that fails when
 // the sandbox is gone leaves a failed one; both can be repeated.
 func TestDeleteFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		h.world.Backend.On(sandboxtest.OpDelete, sandboxtest.Fail(sandboxtest.ErrBroken))
@@ -289,7 +299,8 @@ func TestDeleteFails(t *testing.T) {
 
 // A full disk does not keep containers from being deleted.
 func TestDeleteWithFullDisk(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		full := &sandbox.Error{Class: sandbox.ErrStorageFull, Code: sandbox.CodeStorageFull, Message: "full"}
@@ -305,7 +316,8 @@ func TestDeleteWithFullDisk(t *testing.T) {
 
 // A client that leaves does not stop a delete.
 func TestDeleteOutlivesItsClient(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -318,14 +330,15 @@ func TestDeleteOutlivesItsClient(t *testing.T) {
 }
 
 func TestMaxContainers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := policy()
 		p.MaxContainers = 3
 		h := manage(t, sandboxtest.New(), p)
 		first := h.finish(auto("1", "exit 0"))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		second := h.finish(auto("2", "exit 0"))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if _, err := h.Container(t.Context(), first.ContainerID); err != nil { // now the second is idle longest
 			t.Fatal(err)
 		}
@@ -358,7 +371,8 @@ func TestMaxContainers(t *testing.T) {
 
 // A container that a call has just made for itself is not idle.
 func TestNewAutoContainerIsNotEvicted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		p := policy()
 		p.MaxContainers = 1
 		h := manage(t, sandboxtest.New(), p)

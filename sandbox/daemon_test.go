@@ -12,7 +12,8 @@ import (
 )
 
 func TestReconcile(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		world := sandboxtest.New()
 		before := manage(t, world, policy())
 		adopted, died, failed, hung, deleting, half := before.create(), before.create(), before.create(), before.create(), before.create(), before.create()
@@ -73,7 +74,8 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestReconcileFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		world := sandboxtest.New()
 		h := unready(t, world, policy())
 		for _, set := range []func(sandboxtest.Hook){
@@ -99,7 +101,8 @@ func TestReconcileInterrupted(t *testing.T) {
 		"by close":       func(h *harness, _ context.CancelCauseFunc) { h.close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				world := sandboxtest.New()
 				before := manage(t, world, policy())
 				c := before.create()
@@ -130,7 +133,8 @@ func TestReconcileInterrupted(t *testing.T) {
 }
 
 func TestEarlyCallers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := unready(t, sandboxtest.New(), policy())
 		began := time.Now()
 		done := make(chan error)
@@ -138,7 +142,7 @@ func TestEarlyCallers(t *testing.T) {
 			_, err := h.Create(t.Context(), spec("c"))
 			done <- err
 		}()
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		if err := h.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +153,8 @@ func TestEarlyCallers(t *testing.T) {
 }
 
 func TestNeverReady(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := unready(t, sandboxtest.New(), policy())
 		began := time.Now()
 		_, err := h.Run(t.Context(), auto("a", "exit 0"))
@@ -180,7 +185,8 @@ func TestNeverReady(t *testing.T) {
 
 // Close tells everyone who waits, breaks off creates, and lets sandboxes live.
 func TestClose(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		world := sandboxtest.New()
 		h := manage(t, world, policy())
 		kept, deleted := h.create(), h.create()
@@ -230,7 +236,8 @@ func TestClose(t *testing.T) {
 }
 
 func TestDeleteAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		h.world.Boxes.Box(h.create().ID).Lose(sandboxtest.ErrBroken)
@@ -257,13 +264,14 @@ func TestDeleteAll(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy()) // keeps for an hour
 		c, failed := h.create(), h.create()
 		kept := h.finish(in(c, "kept", "out x"))
 		old := h.finish(in(failed, "old", "out x"))
 		h.world.Boxes.Box(failed.ID).Lose(sandboxtest.ErrBroken)
-		time.Sleep(59 * time.Minute) // the Manager sweeps by itself
+		pass(59 * time.Minute) // the Manager sweeps by itself
 		if _, err := h.Container(t.Context(), failed.ID); err != nil {
 			t.Errorf("failed container: %v, want it shown for an hour", err)
 		}
@@ -271,7 +279,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		touched := time.Now()
-		time.Sleep(20 * time.Minute)
+		pass(20 * time.Minute)
 		if _, err := h.Container(t.Context(), failed.ID); !errors.Is(err, sandbox.ErrNotFound) {
 			t.Errorf("failed container: %v, want it gone", err)
 		}
@@ -288,7 +296,7 @@ func TestSweep(t *testing.T) {
 		if err := h.Delete(t.Context(), c.ID); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Hour)
+		pass(2 * time.Hour)
 		if n := h.world.Outputs.Calls(); n != 0 {
 			t.Errorf("%d calls with output at the end", n)
 		}

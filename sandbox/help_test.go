@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/shelld/shelld/sandbox"
 	"github.com/shelld/shelld/sandbox/sandboxtest"
 )
 
-// bubble runs a test on a clock that jumps when everything waits.
-func bubble(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
+// pass lets time pass in a bubble of synctest, whose clock jumps.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // nothing waits for it
 }
 
 // policy is what most tests hold callers to.

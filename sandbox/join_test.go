@@ -16,7 +16,8 @@ import (
 var errLeft = errors.New("client left")
 
 func TestJoin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		const clients = 50
 		ids := make([]sandbox.CallID, clients)
@@ -48,7 +49,8 @@ func TestJoin(t *testing.T) {
 }
 
 func TestJoinConflict(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		c := h.create()
 		a := h.run(in(c, "same", "hang"))
@@ -130,18 +132,19 @@ func waitUntilLeft(t *testing.T, a *sandbox.ActiveCall, d time.Duration) {
 }
 
 func TestLeave(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		began := time.Now()
 		a := h.run(auto("a", "hang"))
 		b := h.run(auto("a", "hang"))
 		waitUntilLeft(t, a, time.Second)
-		time.Sleep(5 * time.Second) // the other one still waits
+		pass(5 * time.Second) // the other one still waits
 		if got := a.Call().Status; got != sandbox.CallInProgress {
 			t.Fatalf("the call is %s with a client waiting", got)
 		}
 		waitUntilLeft(t, b, time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		call := h.stored(a.Call().ID)
 		wantEnd(t, call, sandbox.CallCanceled, sandbox.ReasonCanceled)
 		if got := call.CompletedAt.Sub(began); got != 8*time.Second {
@@ -151,12 +154,13 @@ func TestLeave(t *testing.T) {
 }
 
 func TestRejoin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		a := h.run(auto("a", "out x; sleep 10s"))
 		for range 5 { // each time within the grace, together longer than it
 			waitUntilLeft(t, a, 100*time.Millisecond)
-			time.Sleep(900 * time.Millisecond)
+			pass(900 * time.Millisecond)
 			a = h.run(auto("a", "out x; sleep 10s"))
 		}
 		wantEnd(t, h.wait(a), sandbox.CallCompleted, sandbox.ReasonExit)
@@ -168,18 +172,19 @@ func TestRejoin(t *testing.T) {
 }
 
 func TestBackgroundCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
 		s := auto("a", "sleep 20s")
 		s.Background = true
 		a := h.run(s)
 		a.Leave()
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		id := a.Call().ID
 		if got, err := h.Call(t.Context(), id); err != nil || got.Status != sandbox.CallInProgress {
 			t.Errorf("after 10s it is %s, %v", got.Status, err)
 		}
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		wantEnd(t, h.stored(id), sandbox.CallCompleted, sandbox.ReasonExit)
 
 		s = auto("b", "hang")
@@ -187,7 +192,7 @@ func TestBackgroundCall(t *testing.T) {
 		h.run(s).Leave()
 		again := h.run(s) // a retry that waits, and leaves
 		waitUntilLeft(t, again, time.Second)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if _, runs := h.Counts(); runs != 1 {
 			t.Error("a background call was canceled with its client")
 		}

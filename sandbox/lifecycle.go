@@ -123,13 +123,13 @@ func (m *Manager) start(ctx context.Context, e *entry) error {
 		return err
 	}
 	c.Status, c.Limits = StatusRunning, box.Limits()
-	if !m.opts.Policy.AllowUnenforced && !(c.Limits.Memory.Enforced && c.Limits.Pids.Enforced) {
+	if !m.opts.Policy.AllowUnenforced && (!c.Limits.Memory.Enforced || !c.Limits.Pids.Enforced) {
 		return errors.Join(unenforceable(), box.Close())
 	}
 	if err := m.opts.Store.PutContainer(ctx, c); err != nil {
 		return errors.Join(err, box.Close())
 	}
-	m.attach(e, c, box)
+	m.attach(e, c, box) //nolint:contextcheck // the watch outlives the call
 	return nil
 }
 

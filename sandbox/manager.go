@@ -200,7 +200,7 @@ func (m *Manager) Close() error {
 }
 
 // stoppingLocked reports whether the Manager takes no more work.
-func (m *Manager) stoppingLocked() bool { return m.notReady == error(errClosed) }
+func (m *Manager) stoppingLocked() bool { return errors.Is(m.notReady, errClosed) }
 
 // quiesce takes no more work, ends operations, and calls for the given cause,
 // and waits for them. Their boxes are open until then.

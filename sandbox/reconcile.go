@@ -105,7 +105,7 @@ func (m *Manager) adopt(ctx context.Context, e *entry, instance Instance) bool {
 		defer cancel()
 		if box, err = m.opts.Boxes.Open(openCtx, instance, c.Spec); err == nil {
 			c.Limits = box.Limits()
-			m.attach(e, c, box)
+			m.attach(e, c, box) //nolint:contextcheck // the watch outlives the call
 			return true
 		}
 	}

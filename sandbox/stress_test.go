@@ -26,7 +26,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(client), 1))
 			for round := range rounds {
-				chaos(t, h, random, fmt.Sprintf("%d-%d", client%3, round%20))
+				chaos(h, random, fmt.Sprintf("%d-%d", client%3, round%20))
 			}
 		})
 	}
@@ -58,8 +58,8 @@ func TestEverythingAtOnce(t *testing.T) {
 }
 
 // chaos does one thing, whatever comes of it, but in bounded time.
-func chaos(t *testing.T, h *harness, random *rand.Rand, callID string) {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Second, errors.New("it hangs"))
+func chaos(h *harness, random *rand.Rand, callID string) {
+	ctx, cancel := context.WithTimeoutCause(h.t.Context(), 20*time.Second, errors.New("it hangs"))
 	defer cancel()
 	var c sandbox.Container
 	if page, _, err := h.Containers(ctx, sandbox.Query{Limit: 10}); err == nil && len(page) > 0 {
@@ -95,7 +95,7 @@ func chaos(t *testing.T, h *harness, random *rand.Rand, callID string) {
 		err = call(ctx, h, in(c, "short-"+callID, "out x; leave"))
 	}
 	if ctx.Err() != nil {
-		t.Errorf("something hangs: %v", err)
+		h.t.Errorf("something hangs: %v", err)
 	}
 }
 

@@ -10,7 +10,10 @@ import (
 
 func TestContract(t *testing.T) {
 	t.Parallel()
-	sandboxtest.RunStore(t, func(t *testing.T) sandbox.Store { return openTest(t, filepath.Join(t.TempDir(), "state.db")) })
+	sandboxtest.RunStore(t, func(t *testing.T) sandbox.Store {
+		t.Helper()
+		return openTest(t, filepath.Join(t.TempDir(), "state.db"))
+	})
 }
 
 // openTest opens a store that is closed with the test.

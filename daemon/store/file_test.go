@@ -298,7 +298,7 @@ func fill(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // the disk is full
+	defer f.Close() // the disk is full
 	for {
 		if _, err := f.Write(make([]byte, 4096)); errors.Is(err, syscall.ENOSPC) {
 			return

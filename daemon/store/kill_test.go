@@ -22,10 +22,10 @@ func TestMain(m *testing.M) {
 	if file := os.Getenv(envWriter); file != "" {
 		if err := writeForEver(context.Background(), file); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			os.Exit(1) //nolint:forbidigo // this is a main
 		}
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // writeForEver says on stdout, after each write, what has been written.
@@ -51,7 +51,7 @@ func writeForEver(ctx context.Context, file string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Println(call.ID); err != nil {
+		if _, err := fmt.Fprintln(os.Stdout, call.ID); err != nil {
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ func killWriter(t *testing.T, file string, n int) (ids []sandbox.CallID) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Second, errors.New("the writer is stuck"))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0]) //nolint:gosec // the test itself
+	cmd := exec.CommandContext(ctx, os.Args[0]) // the test itself
 	cmd.Env = append(os.Environ(), envWriter+"="+file)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

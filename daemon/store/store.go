@@ -106,7 +106,7 @@ func (s *Store) exec(ctx context.Context, stmt *sql.Stmt, args ...any) (sql.Resu
 
 // private makes the file readable by its owner only, before SQLite makes it.
 func private(file string) error {
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the path is the daemon's own
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("open database: %w; make it writable for the user that shelld runs as", err)

@@ -182,7 +182,7 @@ func TestAnnounce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is only read
+	defer resp.Body.Close() // it is only read
 	stopped := make(chan error)
 	go func() { stopped <- a.manager.DeleteAll(ctx) }()
 	if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), `"canceled"`) {
@@ -270,7 +270,7 @@ func TestFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is only read
+	defer resp.Body.Close() // it is only read
 	piece := make([]byte, 5)
 	if _, err := io.ReadFull(resp.Body, piece); err != nil || string(piece) != "first" {
 		t.Errorf("first piece %q, %v", piece, err)
@@ -292,7 +292,7 @@ func TestFollow(t *testing.T) {
 // Standard input may come slowly: the budget of bodies is not for it.
 func TestSlowStdin(t *testing.T) {
 	t.Parallel()
-	a := ready(t)
+	a := impatient(t)
 	var call rpc.ShellCall
 	a.post("/v1/shell_calls", callBody("", `,"background":true,"stdin":"stream"`, "cat"), &call)
 	reader, writer := io.Pipe()
@@ -311,7 +311,7 @@ func TestSlowStdin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is only read
+	defer resp.Body.Close() // it is only read
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != `{"bytes":3}` {
 		t.Errorf("answer %s, %v", body, err)
 	}
@@ -320,7 +320,7 @@ func TestSlowStdin(t *testing.T) {
 // Who waits for a call longer than a body may take is not taken for silent.
 func TestWaitLongerThanBudget(t *testing.T) {
 	t.Parallel()
-	a := ready(t)
+	a := impatient(t)
 	call := a.shellCall("", "sleep "+strconv.FormatInt((2*testBodyBudget).Milliseconds(), 10)+"ms; out done")
 	if call.Status != "completed" || call.Output.Output[0].Stdout != "done" {
 		t.Errorf("call %+v", call)

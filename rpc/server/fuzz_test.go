@@ -90,7 +90,7 @@ func FuzzBind(f *testing.F) {
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("bound %+v, want %+v", got, want)
 		}
-		if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // Token does not wrap it
+		if _, err := dec.Token(); err != io.EOF { // Token does not wrap it
 			t.Errorf("something follows: %v", err)
 		}
 	})

@@ -25,9 +25,8 @@ import (
 	"github.com/shelld/shelld/sandbox/sandboxtest"
 )
 
-// testBodyBudget is how long the server under test waits for a body. It is
-// long enough for a slow machine under the race detector.
-const testBodyBudget = 500 * time.Millisecond
+// testBodyBudget is how long an impatient server waits for a body.
+const testBodyBudget = time.Second
 
 var errForeign = errors.New("you are not the owner of this shelld")
 
@@ -47,10 +46,17 @@ type api struct {
 
 func serve(t *testing.T) *api {
 	t.Helper()
+	return serveWithin(t, 0)
+}
+
+func serveWithin(t *testing.T, budget time.Duration) *api {
+	t.Helper()
 	a := &api{t: t, world: sandboxtest.New(), stops: make(chan bool, 8)}
 	a.manager = sandbox.New(a.world.Options(sandbox.Policy{MaxContainers: 4, MaxRuns: 100, Keep: time.Hour}))
-	server := httptest.NewUnstartedServer(New(a.options()))
-	server.Config.ReadHeaderTimeout = testBodyBudget
+	opts := a.options()
+	opts.BodyBudget = budget
+	server := httptest.NewUnstartedServer(New(opts))
+	server.Config.ReadHeaderTimeout = budget
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.Start()
 	a.url, a.client = server.URL, server.Client()
@@ -65,7 +71,7 @@ func serve(t *testing.T) *api {
 
 func (a *api) options() Options {
 	return Options{
-		Manager: a.manager, Log: slog.New(slog.DiscardHandler), BodyBudget: testBodyBudget,
+		Manager: a.manager, Log: slog.New(slog.DiscardHandler),
 		Defaults: Defaults{
 			Timeout: time.Minute, MaxTimeout: time.Hour, MaxOutput: 65536, OutputCeiling: 1 << 20,
 			MemoryLimit: "1g", IdleMinutes: 20, Image: sandbox.ImageHost,
@@ -89,7 +95,17 @@ func (a *api) options() Options {
 // ready returns a server that takes calls.
 func ready(t *testing.T) *api {
 	t.Helper()
-	a := serve(t)
+	return reconciled(t, serve(t))
+}
+
+// impatient is ready, but waits for bodies for testBodyBudget only.
+func impatient(t *testing.T) *api {
+	t.Helper()
+	return reconciled(t, serveWithin(t, testBodyBudget))
+}
+
+func reconciled(t *testing.T, a *api) *api {
+	t.Helper()
 	if err := a.manager.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +147,7 @@ func (a *api) send(r request) answer {
 	if err != nil {
 		a.t.Fatalf("%s %s: %v", r.method, r.path, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it is read to its end
+	defer resp.Body.Close() // it is read to its end
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		a.t.Fatalf("%s %s: read answer: %v", r.method, r.path, err)

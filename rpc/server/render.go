@@ -27,7 +27,7 @@ func (e *httpError) Error() string { return e.message }
 // statuses maps each class of the domain to its HTTP status.
 func statuses(class error) int {
 	switch class {
-	case sandbox.ErrInvalid:
+	case sandbox.ErrInvalid: //nolint:errorlint // a class is a sentinel itself
 		return http.StatusBadRequest
 	case sandbox.ErrNotFound:
 		return http.StatusNotFound

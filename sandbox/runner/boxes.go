@@ -52,7 +52,7 @@ func (b *Boxes) Open(ctx context.Context, instance sandbox.Instance, spec sandbo
 	if err := b.setUp(ctx, client, group); err != nil {
 		return nil, errors.Join(guestError(err), client.Close())
 	}
-	box := newBox(b.opts, instance.ID, client, group, limits, spec.Env)
+	box := newBox(b.opts, instance.ID, client, group, limits, spec.Env) //nolint:contextcheck // the box outlives the call
 	if err := box.adopt(ctx); err != nil {
 		return nil, errors.Join(err, box.Close())
 	}

@@ -53,7 +53,7 @@ func read(t *testing.T, s *Spools, call sandbox.CallID, index int, stream sandbo
 	if err != nil {
 		t.Fatalf("open stream: %v", err)
 	}
-	defer out.Close() //nolint:errcheck // it is only read
+	defer out.Close() // it is only read
 	var text bytes.Buffer
 	if err := out.Read(t.Context(), &text, from, to, follow); err != nil {
 		t.Errorf("read stream: %v", err)

@@ -33,29 +33,34 @@ type BackendUnderTest struct {
 // returns a backend without sandboxes; it is called once.
 func RunBackend(t *testing.T, open func(t *testing.T) BackendUnderTest) {
 	t.Helper()
-	s := backendSuite{open(t)}
-	for name, test := range map[string]func(*testing.T){
-		"life":                     s.life,
-		"delete of unknown":        s.deleteUnknown,
-		"faulty spec":              s.faultySpec,
-		"same id twice":            s.sameIDTwice,
-		"create canceled before":   s.canceledBefore,
-		"create canceled midway":   s.canceledMidway,
-		"newer connection":         s.newerConnection,
-		"sandbox that died":        s.died,
-		"many at once":             s.manyAtOnce,
-		"delete from all sides":    s.deleteFromAllSides,
-		"guest of unknown":         s.guestOfUnknown,
-		"delete with canceled ctx": s.deleteCanceled,
+	backend := open(t)
+	for name, test := range map[string]func(backendSuite){
+		"life":                     backendSuite.life,
+		"delete of unknown":        backendSuite.deleteUnknown,
+		"faulty spec":              backendSuite.faultySpec,
+		"same id twice":            backendSuite.sameIDTwice,
+		"create canceled before":   backendSuite.canceledBefore,
+		"create canceled midway":   backendSuite.canceledMidway,
+		"newer connection":         backendSuite.newerConnection,
+		"sandbox that died":        backendSuite.died,
+		"many at once":             backendSuite.manyAtOnce,
+		"delete from all sides":    backendSuite.deleteFromAllSides,
+		"guest of unknown":         backendSuite.guestOfUnknown,
+		"delete with canceled ctx": backendSuite.deleteCanceled,
 	} {
 		t.Run(name, func(t *testing.T) {
-			test(t)
+			s := backendSuite{t, backend}
+			test(s)
 			s.clean(t)
 		})
 	}
 }
 
-type backendSuite struct{ BackendUnderTest }
+// backendSuite is one test of the suite.
+type backendSuite struct {
+	t *testing.T
+	BackendUnderTest
+}
 
 func (s backendSuite) spec() sandbox.BoxSpec {
 	spec := sandbox.BoxSpec{ID: sandbox.NewID(), Image: sandbox.ImageHost}
@@ -124,7 +129,8 @@ func (s backendSuite) connect(t *testing.T, id sandbox.ID) *net.UnixConn {
 	return conn
 }
 
-func (s backendSuite) life(t *testing.T) {
+func (s backendSuite) life() {
+	t := s.t
 	instance := s.create(t)
 	if got, ok := s.find(t, instance.ID); !ok || got != instance {
 		t.Errorf("listed as %+v (%t), want %+v", got, ok, instance)
@@ -139,13 +145,15 @@ func (s backendSuite) life(t *testing.T) {
 	s.delete(t, instance.ID) // deleted already is no error
 }
 
-func (s backendSuite) deleteUnknown(t *testing.T) {
+func (s backendSuite) deleteUnknown() {
+	t := s.t
 	s.delete(t, sandbox.NewID())
 	s.delete(t, "")
 	s.delete(t, "cntr_../../../../tmp")
 }
 
-func (s backendSuite) faultySpec(t *testing.T) {
+func (s backendSuite) faultySpec() {
+	t := s.t
 	for name, change := range map[string]func(*sandbox.BoxSpec){
 		"image":        func(spec *sandbox.BoxSpec) { spec.Image = "no-such-image" },
 		"no image":     func(spec *sandbox.BoxSpec) { spec.Image = "" },
@@ -161,7 +169,8 @@ func (s backendSuite) faultySpec(t *testing.T) {
 	}
 }
 
-func (s backendSuite) sameIDTwice(t *testing.T) {
+func (s backendSuite) sameIDTwice() {
+	t := s.t
 	instance := s.create(t)
 	spec := s.spec()
 	spec.ID = instance.ID
@@ -175,7 +184,8 @@ func (s backendSuite) sameIDTwice(t *testing.T) {
 	s.delete(t, instance.ID)
 }
 
-func (s backendSuite) canceledBefore(t *testing.T) {
+func (s backendSuite) canceledBefore() {
+	t := s.t
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(ErrBroken)
 	if _, err := s.Backend.Create(ctx, s.spec()); err == nil {
@@ -185,7 +195,8 @@ func (s backendSuite) canceledBefore(t *testing.T) {
 
 // canceledMidway cancels creates at different moments. One that still succeeds
 // has made a whole sandbox, one that fails has left nothing.
-func (s backendSuite) canceledMidway(t *testing.T) {
+func (s backendSuite) canceledMidway() {
+	t := s.t
 	for delay := time.Millisecond; delay < 200*time.Millisecond; delay *= 3 {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), delay, ErrBroken)
 		spec := s.spec()
@@ -198,7 +209,8 @@ func (s backendSuite) canceledMidway(t *testing.T) {
 	}
 }
 
-func (s backendSuite) newerConnection(t *testing.T) {
+func (s backendSuite) newerConnection() {
+	t := s.t
 	instance := s.create(t)
 	older := s.connect(t, instance.ID)
 	newer := s.connect(t, instance.ID)
@@ -214,7 +226,8 @@ func (s backendSuite) newerConnection(t *testing.T) {
 	s.delete(t, instance.ID)
 }
 
-func (s backendSuite) died(t *testing.T) {
+func (s backendSuite) died() {
+	t := s.t
 	instance := s.create(t)
 	conn := s.connect(t, instance.ID)
 	s.Kill(t, instance)
@@ -232,7 +245,8 @@ func (s backendSuite) died(t *testing.T) {
 	s.delete(t, instance.ID)
 }
 
-func (s backendSuite) manyAtOnce(t *testing.T) {
+func (s backendSuite) manyAtOnce() {
+	t := s.t
 	const n = 4
 	instances := make([]sandbox.Instance, n)
 	var wg sync.WaitGroup
@@ -259,7 +273,8 @@ func (s backendSuite) manyAtOnce(t *testing.T) {
 
 // deleteFromAllSides asks for one delete several times at once. One that comes
 // in the way of another may fail, but not all, and it can be repeated.
-func (s backendSuite) deleteFromAllSides(t *testing.T) {
+func (s backendSuite) deleteFromAllSides() {
+	t := s.t
 	instance := s.create(t)
 	errs := make([]error, 4)
 	var wg sync.WaitGroup
@@ -273,7 +288,8 @@ func (s backendSuite) deleteFromAllSides(t *testing.T) {
 	s.delete(t, instance.ID)
 }
 
-func (s backendSuite) guestOfUnknown(t *testing.T) {
+func (s backendSuite) guestOfUnknown() {
+	t := s.t
 	for _, id := range []sandbox.ID{sandbox.NewID(), "", "cntr_../x"} {
 		if conn, err := s.Backend.OpenGuest(t.Context(), id); err == nil {
 			_ = conn.Close()
@@ -282,7 +298,8 @@ func (s backendSuite) guestOfUnknown(t *testing.T) {
 	}
 }
 
-func (s backendSuite) deleteCanceled(t *testing.T) {
+func (s backendSuite) deleteCanceled() {
+	t := s.t
 	instance := s.create(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(ErrBroken)

@@ -173,6 +173,7 @@ func (r *run) outcome(code int, reason sandbox.Reason) sandbox.Result {
 	}
 }
 
+// End implements [sandbox.Run].
 func (r *run) End(reason sandbox.Reason) {
 	select {
 	case r.end <- reason:
@@ -180,15 +181,22 @@ func (r *run) End(reason sandbox.Reason) {
 	}
 }
 
-func (r *run) Done() <-chan struct{}   { return r.done }
-func (r *run) Closed() <-chan struct{} { return r.closed }
-func (r *run) Result() sandbox.Result  { return r.result }
+// Done implements [sandbox.Run].
+func (r *run) Done() <-chan struct{} { return r.done }
 
 // Close implements [sandbox.Run].
 func (r *run) Close() {}
 
+// Closed implements [sandbox.Run].
+func (r *run) Closed() <-chan struct{} { return r.closed }
+
+// Result implements [sandbox.Run].
+func (r *run) Result() sandbox.Result { return r.result }
+
+// Streams implements [sandbox.Run].
 func (r *run) Streams() (stdout, stderr json.RawMessage) { return r.stdout.meta(), r.stderr.meta() }
 
+// Output implements [sandbox.Run].
 func (r *run) Output(name sandbox.Stream) sandbox.Output {
 	if name == sandbox.Stderr {
 		return r.stderr
@@ -196,6 +204,7 @@ func (r *run) Output(name sandbox.Stream) sandbox.Output {
 	return r.stdout
 }
 
+// Stdin implements [sandbox.Run].
 func (r *run) Stdin() (io.WriteCloser, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // returns an empty store, which it closes at the end of the test.
 func RunStore(t *testing.T, open func(t *testing.T) sandbox.Store) {
 	t.Helper()
-	for name, test := range map[string]func(*testing.T, sandbox.Store){
+	for name, test := range map[string]func(storeSuite){
 		"containers":             storeContainers,
 		"order of containers":    storeContainerOrder,
 		"calls":                  storeCalls,
@@ -34,17 +34,23 @@ func RunStore(t *testing.T, open func(t *testing.T) sandbox.Store) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, open(t))
+			test(storeSuite{t, open(t)})
 		})
 	}
 }
 
+// storeSuite is one test of the suite.
+type storeSuite struct {
+	t     *testing.T
+	store sandbox.Store
+}
+
 // epoch is the time of the first record; times in records are whole
 // nanoseconds without a monotonic clock.
-var epoch = time.Unix(1_790_000_000, 123_456_789)
+func epoch() time.Time { return time.Unix(1_790_000_000, 123_456_789) }
 
 func sampleContainer(i int) sandbox.Container {
-	at := epoch.Add(time.Duration(i) * time.Second)
+	at := epoch().Add(time.Duration(i) * time.Second)
 	return sandbox.Container{
 		ID: sandbox.NewID(), Status: sandbox.StatusRunning, StatusReason: "", CreatedAt: at, LastActiveAt: at, Auto: i%2 == 1,
 		Spec: sandbox.Spec{
@@ -61,7 +67,7 @@ func sampleCall(container sandbox.ID, callID string) sandbox.Call {
 		Env: map[string]string{"K": "v"}, Dir: "/mnt/data", Background: true, ContainerID: container,
 	}
 	return sandbox.Call{
-		ID: sandbox.NewCallID(), ContainerID: container, Status: sandbox.CallInProgress, CreatedAt: epoch,
+		ID: sandbox.NewCallID(), ContainerID: container, Status: sandbox.CallInProgress, CreatedAt: epoch(),
 		Spec: spec, Fingerprint: spec.Fingerprint(),
 	}
 }
@@ -96,7 +102,8 @@ func same(t *testing.T, what string, got, want any) {
 	}
 }
 
-func storeContainers(t *testing.T, s sandbox.Store) {
+func storeContainers(suite storeSuite) {
+	t, s := suite.t, suite.store
 	ctx := t.Context()
 	c := sampleContainer(1)
 	must(t, s.PutContainer(ctx, c))
@@ -104,9 +111,9 @@ func storeContainers(t *testing.T, s sandbox.Store) {
 	must(t, err)
 	same(t, "containers", list, []sandbox.Container{c})
 
-	c.Status, c.StatusReason, c.EndedAt = sandbox.StatusFailed, "it broke", epoch.Add(time.Hour)
+	c.Status, c.StatusReason, c.EndedAt = sandbox.StatusFailed, "it broke", epoch().Add(time.Hour)
 	must(t, s.PutContainer(ctx, c))
-	c.LastActiveAt = epoch.Add(2 * time.Hour)
+	c.LastActiveAt = epoch().Add(2 * time.Hour)
 	must(t, s.TouchContainer(ctx, c.ID, c.LastActiveAt))
 	list, err = s.Containers(ctx)
 	must(t, err)
@@ -118,7 +125,8 @@ func storeContainers(t *testing.T, s sandbox.Store) {
 	same(t, "number of containers", len(list), 0)
 }
 
-func storeContainerOrder(t *testing.T, s sandbox.Store) {
+func storeContainerOrder(suite storeSuite) {
+	t, s := suite.t, suite.store
 	ctx := t.Context()
 	var want []sandbox.Container
 	for i := range 5 {
@@ -132,7 +140,8 @@ func storeContainerOrder(t *testing.T, s sandbox.Store) {
 	same(t, "containers", list, want)
 }
 
-func storeCalls(t *testing.T, s sandbox.Store) {
+func storeCalls(suite storeSuite) {
+	t, s := suite.t, suite.store
 	ctx := t.Context()
 	c := sampleCall(sandbox.NewID(), "one")
 	add(t, s, string(c.ContainerID), c)
@@ -140,7 +149,7 @@ func storeCalls(t *testing.T, s sandbox.Store) {
 	must(t, err)
 	same(t, "calls", got, c)
 
-	c = completed(c, epoch.Add(time.Second))
+	c = completed(c, epoch().Add(time.Second))
 	c.ContainerID = sandbox.NewID() // the container of an automatic call is known later
 	must(t, s.PutCall(ctx, c))
 	got, err = s.Call(ctx, c.ID)
@@ -153,7 +162,8 @@ func storeCalls(t *testing.T, s sandbox.Store) {
 	}
 }
 
-func storeSameCallID(t *testing.T, s sandbox.Store) {
+func storeSameCallID(suite storeSuite) {
+	t, s := suite.t, suite.store
 	ctx := t.Context()
 	id := sandbox.NewID()
 	first := sampleCall(id, "same")
@@ -174,7 +184,8 @@ func storeSameCallID(t *testing.T, s sandbox.Store) {
 	add(t, s, "scope", sampleCall(id, "same"))
 }
 
-func storeSameCallIDAtOnce(t *testing.T, s sandbox.Store) {
+func storeSameCallIDAtOnce(suite storeSuite) {
+	t, s := suite.t, suite.store
 	var mu sync.Mutex
 	var winners, ids []sandbox.CallID
 	var wg sync.WaitGroup
@@ -221,7 +232,8 @@ func walk(t *testing.T, s sandbox.Store, q sandbox.Query) (ids []sandbox.CallID)
 	return nil
 }
 
-func storePages(t *testing.T, s sandbox.Store) {
+func storePages(suite storeSuite) {
+	t, s := suite.t, suite.store
 	var want []sandbox.CallID
 	for i := range 7 {
 		c := sampleCall("", fmt.Sprint(i)) // all are created at the same moment
@@ -245,7 +257,8 @@ func storePages(t *testing.T, s sandbox.Store) {
 	}
 }
 
-func storeSelection(t *testing.T, s sandbox.Store) {
+func storeSelection(suite storeSuite) {
+	t, s := suite.t, suite.store
 	a, b := sandbox.NewID(), sandbox.NewID()
 	var ofA, doneOfA []sandbox.CallID
 	for i := range 6 {
@@ -256,7 +269,7 @@ func storeSelection(t *testing.T, s sandbox.Store) {
 		c := sampleCall(id, fmt.Sprint(i))
 		add(t, s, string(id), c)
 		if i%2 == 0 {
-			must(t, s.PutCall(t.Context(), completed(c, epoch)))
+			must(t, s.PutCall(t.Context(), completed(c, epoch())))
 		}
 		if id == a {
 			ofA = append(ofA, c.ID)
@@ -269,7 +282,8 @@ func storeSelection(t *testing.T, s sandbox.Store) {
 	same(t, "ids of a status", walk(t, s, sandbox.Query{Limit: 1, Ascending: true, Container: a, Status: sandbox.CallCompleted}), doneOfA)
 }
 
-func storeOpenAndOld(t *testing.T, s sandbox.Store) {
+func storeOpenAndOld(suite storeSuite) {
+	t, s := suite.t, suite.store
 	ctx := t.Context()
 	c := sampleContainer(0)
 	must(t, s.PutContainer(ctx, c))
@@ -277,29 +291,30 @@ func storeOpenAndOld(t *testing.T, s sandbox.Store) {
 	for _, call := range []sandbox.Call{open, kept, old} {
 		add(t, s, string(call.ContainerID), call)
 	}
-	must(t, s.PutCall(ctx, completed(kept, epoch)))
-	must(t, s.PutCall(ctx, completed(old, epoch)))
+	must(t, s.PutCall(ctx, completed(kept, epoch())))
+	must(t, s.PutCall(ctx, completed(old, epoch())))
 
 	list, err := s.OpenCalls(ctx)
 	must(t, err)
 	same(t, "open calls", list, []sandbox.Call{open})
 
-	ids, err := s.OldCalls(ctx, epoch.Add(-time.Nanosecond))
+	ids, err := s.OldCalls(ctx, epoch().Add(-time.Nanosecond))
 	must(t, err)
 	same(t, "number of old calls before they ended", len(ids), 0)
-	ids, err = s.OldCalls(ctx, epoch.Add(time.Nanosecond))
+	ids, err = s.OldCalls(ctx, epoch().Add(time.Nanosecond))
 	must(t, err)
 	same(t, "old calls", ids, []sandbox.CallID{old.ID})
 	must(t, s.DeleteContainer(ctx, c.ID))
-	ids, err = s.OldCalls(ctx, epoch.Add(time.Nanosecond))
+	ids, err = s.OldCalls(ctx, epoch().Add(time.Nanosecond))
 	must(t, err)
 	same(t, "number of old calls", len(ids), 2) // the open one never grows old
 }
 
-func storeAbsent(t *testing.T, s sandbox.Store) {
+func storeAbsent(suite storeSuite) {
+	t, s := suite.t, suite.store
 	ctx := t.Context()
 	must(t, s.DeleteContainer(ctx, sandbox.NewID()))
-	must(t, s.TouchContainer(ctx, sandbox.NewID(), epoch))
+	must(t, s.TouchContainer(ctx, sandbox.NewID(), epoch()))
 	must(t, s.DeleteCall(ctx, sandbox.NewCallID()))
 	must(t, s.PutCall(ctx, sampleCall("", "never added")))
 	if _, err := s.Call(ctx, sandbox.NewCallID()); !errors.Is(err, sandbox.ErrNotFound) {
@@ -315,7 +330,8 @@ func storeAbsent(t *testing.T, s sandbox.Store) {
 	same(t, "number of containers", len(list), 0)
 }
 
-func storeConcurrent(t *testing.T, s sandbox.Store) {
+func storeConcurrent(suite storeSuite) {
+	t, s := suite.t, suite.store
 	const writers, each = 8, 10
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -324,7 +340,7 @@ func storeConcurrent(t *testing.T, s sandbox.Store) {
 				c := sampleContainer(i)
 				call := sampleCall(c.ID, fmt.Sprint(w, ".", i))
 				_, _, err := s.AddCall(t.Context(), string(c.ID), call)
-				if err := errors.Join(s.PutContainer(t.Context(), c), err, s.PutCall(t.Context(), completed(call, epoch))); err != nil {
+				if err := errors.Join(s.PutContainer(t.Context(), c), err, s.PutCall(t.Context(), completed(call, epoch()))); err != nil {
 					t.Errorf("write: %v", err)
 				}
 				// What has been written is read at once.
@@ -350,7 +366,8 @@ func storeConcurrent(t *testing.T, s sandbox.Store) {
 	same(t, "number of calls", len(walk(t, s, sandbox.Query{Limit: 33})), writers*each)
 }
 
-func storeTexts(t *testing.T, s sandbox.Store) {
+func storeTexts(suite storeSuite) {
+	t, s := suite.t, suite.store
 	for i, text := range []string{"", "'; DROP TABLE calls; --", "日本🙂\u2028<&>", "a\x01\x1b[31m\t\r\n", string(make([]byte, 64<<10))} {
 		key := string([]rune(text)[:min(9, len([]rune(text)))])
 		c := sampleCall("", fmt.Sprint("id", key, i))
@@ -364,7 +381,8 @@ func storeTexts(t *testing.T, s sandbox.Store) {
 	}
 }
 
-func storeCopies(t *testing.T, s sandbox.Store) {
+func storeCopies(suite storeSuite) {
+	t, s := suite.t, suite.store
 	c := sampleContainer(0)
 	must(t, s.PutContainer(t.Context(), c))
 	c.Spec.Env["A"] = "changed"

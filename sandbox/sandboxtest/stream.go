@@ -114,18 +114,21 @@ func (s *stream) meta() json.RawMessage {
 	return json.RawMessage(strconv.FormatInt(s.Produced(), 10))
 }
 
+// Produced implements [sandbox.Output].
 func (s *stream) Produced() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return int64(len(s.data))
 }
 
+// Gap implements [sandbox.Output].
 func (s *stream) Gap() (from, to int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.from, s.to
 }
 
+// Read implements [sandbox.Output].
 func (s *stream) Read(ctx context.Context, w io.Writer, from, to int64, follow bool) error {
 	for at := from; ; {
 		s.mu.Lock()
@@ -157,4 +160,5 @@ func (s *stream) Read(ctx context.Context, w io.Writer, from, to int64, follow b
 	}
 }
 
+// Close implements [sandbox.Output].
 func (s *stream) Close() error { return nil }
