@@ -128,7 +128,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
 		return nil
 	})
 	group.Go(func() error { d.keepEngine(ctx); return nil })
-	d.notify("READY=1")
+	notify(d.log, "READY=1")
 	d.log.InfoContext(ctx, "serving", "socket", d.opts.Paths.Socket, "version", d.opts.Version)
 
 	group.Go(func() error {
@@ -147,7 +147,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
 // answers under way get a moment to finish. Sandboxes live on unless the
 // shutdown was to take them along.
 func (d *daemon) stop(ctx context.Context, api *http.Server) error {
-	d.notify("STOPPING=1")
+	notify(d.log, "STOPPING=1")
 	all := errors.Is(context.Cause(ctx), errShutdownAll)
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
