@@ -61,6 +61,7 @@ type daemon struct {
 	log     *slog.Logger
 	backend *backend
 	tree    *limit.Tree
+	scope   string // of systemd, for the sandboxes; empty without one
 	manager *sandbox.Manager
 	// shutdown ends Run; its cause says whether sandboxes go too.
 	shutdown context.CancelCauseFunc
@@ -190,6 +191,9 @@ func (d *daemon) stopEngine(ctx context.Context) error {
 	}
 	if d.tree.Mode() != limit.None {
 		errs = append(errs, d.tree.RemoveAll(ctx))
+	}
+	if d.scope != "" {
+		errs = append(errs, limit.StopScope(ctx, d.scope))
 	}
 	return errors.Join(errs...)
 }

@@ -28,9 +28,10 @@ func (d *daemon) openTree(ctx context.Context) (*limit.Tree, error) {
 		scope := fmt.Sprintf("%s-%s.scope", sandboxScope, name)
 		parent, err := limit.StartScope(ctx, limit.ScopeOptions{Unit: scope, Hold: d.holdScope})
 		if err != nil {
-			d.log.InfoContext(ctx, "no scope of systemd for the sandboxes", "err", err)
+			d.log.WarnContext(ctx, "no scope of systemd for the sandboxes", "err", err)
+		} else {
+			opts.Parent, d.scope = parent, scope
 		}
-		opts.Parent = parent
 	}
 	return limit.Open(ctx, opts)
 }
@@ -51,5 +52,8 @@ func (d *daemon) holdScope(context.Context) (pid int, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	return cmd.Process.Pid, cmd.Process.Release()
+	// It ends with the process, which outlives us by design unless the scope
+	// is stopped, so nobody waits for it. Without it that leaves a zombie.
+	go func() { _ = cmd.Wait() }()
+	return cmd.Process.Pid, nil
 }
