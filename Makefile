@@ -82,6 +82,8 @@ fuzz: build ## run each fuzz test for FUZZTIME=30s
 		done; \
 	done
 
+include packaging/vm/vm.mk
+
 .PHONY: lint
 lint: ## check style and the package map with the pinned golangci-lint
 	$(TOOL) golangci-lint run ./...

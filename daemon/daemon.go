@@ -61,6 +61,7 @@ type daemon struct {
 	log     *slog.Logger
 	backend *backend
 	tree    *limit.Tree
+	scope   string // of systemd, for the sandboxes; empty without one
 	manager *sandbox.Manager
 	// shutdown ends Run; its cause says whether sandboxes go too.
 	shutdown context.CancelCauseFunc
@@ -129,7 +130,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
 	})
 	kept := make(chan struct{}) // closed when the engine's keeper has ended
 	group.Go(func() error { defer close(kept); d.keepEngine(ctx); return nil })
-	d.notify("READY=1")
+	notify(d.log, "READY=1")
 	d.log.InfoContext(ctx, "serving", "socket", d.opts.Paths.Socket, "version", d.opts.Version)
 
 	group.Go(func() error {
@@ -149,7 +150,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener) error {
 // answers under way get a moment to finish. Sandboxes live on unless the
 // shutdown was to take them along.
 func (d *daemon) stop(ctx context.Context, api *http.Server) error {
-	d.notify("STOPPING=1")
+	notify(d.log, "STOPPING=1")
 	all := errors.Is(context.Cause(ctx), errShutdownAll)
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
@@ -218,6 +219,9 @@ func (d *daemon) stopEngine(ctx context.Context) error {
 	}
 	if d.tree.Mode() != limit.None {
 		errs = append(errs, d.tree.RemoveAll(ctx))
+	}
+	if d.scope != "" {
+		errs = append(errs, limit.StopScope(ctx, d.scope))
 	}
 	return errors.Join(errs...)
 }

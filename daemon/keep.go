@@ -3,12 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	sddaemon "github.com/coreos/go-systemd/v22/daemon"
-	"golang.org/x/sys/unix"
 
 	"github.com/shelld/shelld/rpc"
 	"github.com/shelld/shelld/sandbox"
@@ -23,9 +22,6 @@ const (
 	lastRetry  = 10 * time.Second
 	// checkEvery is how often a running engine is looked at.
 	checkEvery = 5 * time.Second
-
-	sandboxScope = "shelld-sandboxes"
-	cgroupMount  = "/sys/fs/cgroup"
 )
 
 // keepEngine opens the engine, reconciles once it answers, and starts it again
@@ -100,29 +96,10 @@ func notReady(err error) error {
 	return sandbox.Unavailable(sandbox.CodeNotReady, err, "the engine could not be started; shelld keeps trying, and its log has the details")
 }
 
-// openTree finds this instance's place among the cgroups. On cgroup v2 under
-// systemd that is a scope of its own, so that the daemon and the engine can be
-// restarted without touching sandboxes.
-func (d *daemon) openTree(ctx context.Context) (*limit.Tree, error) {
-	name := instanceName(d.opts.Paths.Root)
-	opts := limit.Options{Name: name, Logger: d.log}
-	var stat unix.Statfs_t
-	if unix.Statfs(cgroupMount, &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC {
-		parent, err := limit.StartScope(ctx, limit.ScopeOptions{
-			Unit: fmt.Sprintf("%s-%s.scope", sandboxScope, name), Hold: d.holdScope,
-		})
-		if err != nil {
-			d.log.InfoContext(ctx, "no scope of systemd for the sandboxes", "err", err)
-		}
-		opts.Parent = parent
-	}
-	return limit.Open(ctx, opts)
-}
-
-// notify tells systemd, if it is there, about the daemon's state.
-func (d *daemon) notify(state string) {
+// notify tells systemd, if it is there, about the state of this process.
+func notify(log *slog.Logger, state string) {
 	if _, err := sddaemon.SdNotify(false, state); err != nil {
-		d.log.Warn("systemd not notified", "err", err)
+		log.Warn("systemd not notified", "err", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shelld/shelld/daemon/config"
+	"github.com/shelld/shelld/daemon/instance"
 	"github.com/shelld/shelld/sandbox/engine"
 )
 
@@ -69,8 +70,13 @@ func (f *flags) engineCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// The engine is often the first to use the folder.
+			if err := instance.Prepare(paths.Root); err != nil {
+				return err
+			}
 			return engine.Run(cmd.Context(), engine.HostOptions{
-				Dirs: engine.Dirs{Root: paths.Root, Run: paths.Run, Libexec: libexec}, Logger: log,
+				Dirs:  engine.Dirs{Root: paths.Root, Run: paths.Run, Libexec: libexec},
+				Ready: func() { notify(log, "READY=1") }, Logger: log,
 			})
 		},
 	}

@@ -59,6 +59,9 @@ func (s *server) renderError(w http.ResponseWriter, r *http.Request, requestID s
 	} else if e, ok := errors.AsType[*sandbox.Error](err); ok {
 		status, code, param, message = statuses(e.Class), string(e.Code), e.Param, e.Message
 		retryAfter = e.RetryAfter
+		if status >= http.StatusInternalServerError && e.Cause != nil {
+			s.log.WarnContext(r.Context(), "request not served", "request_id", requestID, "method", r.Method, "path", r.URL.Path, "status", status, "err", err)
+		}
 	}
 	kind := rpc.TypeInvalidRequest
 	if status >= http.StatusInternalServerError {

@@ -19,6 +19,9 @@ type HostOptions struct {
 	HolderCommand []string
 	// Host is where the requirements are looked up; zero: this machine.
 	Host Host
+	// Ready is called whenever a holder answers, at the start and after each
+	// one that died. Nil: nobody is told.
+	Ready func()
 	// Logger gets state changes; nil discards them.
 	Logger *slog.Logger
 }
@@ -113,6 +116,9 @@ func (h *host) holderLife(ctx context.Context) error {
 		}
 	}
 	h.Logger.Info("holder is up", "pid", state.PID, "mode", state.Mode)
+	if h.Ready != nil {
+		h.Ready()
+	}
 	return waitProcess(ctx, state.PID)
 }
 

@@ -212,7 +212,16 @@ func closeAll(files []*os.File) {
 // enable makes those of the controllers that the v2 cgroup has available to
 // its children and returns which these then have. A refusal is only in the
 // error; what else could be enabled is.
+//
+// A cgroup with processes of its own gets none. The kernel would refuse just
+// memory and take pids and cpu, but make the children such that nothing can
+// live in them: "domain invalid", see cgroups(7).
 func (g group) enable(controllers ...string) ([]string, error) {
+	if own, err := g.pids(); err != nil {
+		return nil, err
+	} else if len(own) > 0 && !g.top() {
+		return nil, fmt.Errorf("no controllers can be enabled in %s: processes live in it", g.dir())
+	}
 	text, err := os.ReadFile(filepath.Join(g.dir(), "cgroup.controllers"))
 	if err != nil {
 		return nil, fmt.Errorf("list controllers: %w", err)
@@ -234,6 +243,13 @@ func (g group) enable(controllers ...string) ([]string, error) {
 		enabled = append(enabled, c)
 	}
 	return enabled, errors.Join(errs...)
+}
+
+// top reports whether the v2 cgroup is the uppermost of the machine, in which
+// processes may live beside cgroups.
+func (g group) top() bool {
+	_, err := os.Stat(filepath.Join(g.dir(), "cgroup.type"))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // vacate moves every process of the cgroup itself to another one, which it

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -143,19 +142,22 @@ func (g group) setMemory(value int64) (int64, error) {
 	if err := g.knob(ctlMemory, "memory.swap.max", swap); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
-	// A command loses all its processes or none, on runs itself as well as in
-	// one of them: the kernel kills the highest cgroup that says so, so only
-	// the run may.
-	if filepath.Base(filepath.Dir(g.rel)) == runsName {
-		if err := g.knob(ctlMemory, "memory.oom.group", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, err
-		}
-	}
 	text, err := g.reading(ctlMemory, "memory.max")
 	if err != nil {
 		return 0, err
 	}
 	return parseMax(text)
+}
+
+// dieTogether makes a v2 cgroup lose all its processes or none for want of
+// memory, whichever limit is met, its own or that of a cgroup further up. The
+// kernel kills the highest cgroup that says so, so only runs may.
+func (g group) dieTogether() error {
+	err := g.knob(ctlMemory, "memory.oom.group", "1")
+	if errors.Is(err, fs.ErrNotExist) { // memory is not limited here
+		return nil
+	}
+	return err
 }
 
 func (g group) setMemoryV1(value int64) (int64, error) {

@@ -2,11 +2,13 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 )
 
 // holderName is the leaf for the scope's holder, since the scope itself must
@@ -20,7 +22,8 @@ type ScopeOptions struct {
 	Unit string
 	// Hold starts the process that keeps the scope and returns its process id.
 	// It must outlive shelld and do nothing but wait. It is called only when
-	// the scope is not there. Required.
+	// the scope is not there; when that cannot be made the process is killed.
+	// Required.
 	Hold func(context.Context) (pid int, err error)
 }
 
@@ -33,11 +36,7 @@ type ScopeOptions struct {
 // The error says so when no systemd answers; then open the tree without a
 // parent.
 func StartScope(ctx context.Context, opts ScopeOptions) (string, error) {
-	connect := dbus.NewUserConnectionContext
-	if os.Geteuid() == 0 {
-		connect = dbus.NewSystemConnectionContext
-	}
-	conn, err := connect(ctx)
+	conn, err := connectSystemd(ctx)
 	if err != nil {
 		return "", fmt.Errorf("ask systemd for scope %s: %w", opts.Unit, err)
 	}
@@ -54,18 +53,63 @@ func StartScope(ctx context.Context, opts ScopeOptions) (string, error) {
 		return "", fmt.Errorf("start the holder of scope %s: %w", opts.Unit, err)
 	}
 	done := make(chan string, 1)
-	if _, err := conn.StartTransientUnitContext(ctx, opts.Unit, "fail", scopeProperties(pid), done); err != nil {
-		return "", fmt.Errorf("start scope %s: %w", opts.Unit, err)
+	_, err = conn.StartTransientUnitContext(ctx, opts.Unit, "fail", scopeProperties(pid), done)
+	if err == nil {
+		err = awaitJob(ctx, done)
 	}
-	select {
-	case <-ctx.Done():
-		return "", fmt.Errorf("start scope %s: %w", opts.Unit, context.Cause(ctx))
-	case result := <-done:
-		if result != "done" {
-			return "", fmt.Errorf("start scope %s: systemd says %q", opts.Unit, result)
-		}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("start scope %s: %w", opts.Unit, err), endProcess(pid))
 	}
 	return scopeCgroup(ctx, conn, opts.Unit)
+}
+
+// StopScope ends the scope with all that lives in it and returns when it is
+// gone. One that is not there is no error.
+func StopScope(ctx context.Context, unit string) error {
+	conn, err := connectSystemd(ctx)
+	if err != nil {
+		return fmt.Errorf("stop scope %s: %w", unit, err)
+	}
+	defer conn.Close()
+	done := make(chan string, 1)
+	if _, err = conn.StopUnitContext(ctx, unit, "replace", done); err == nil {
+		err = awaitJob(ctx, done)
+	}
+	if refusal, ok := errors.AsType[godbus.Error](err); ok && refusal.Name == "org.freedesktop.systemd1.NoSuchUnit" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop scope %s: %w", unit, err)
+	}
+	return nil
+}
+
+func connectSystemd(ctx context.Context) (*dbus.Conn, error) {
+	if os.Geteuid() == 0 {
+		return dbus.NewSystemConnectionContext(ctx)
+	}
+	return dbus.NewUserConnectionContext(ctx)
+}
+
+// awaitJob returns when systemd has done what it was asked for.
+func awaitJob(ctx context.Context, done <-chan string) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("systemd says %q", result)
+		}
+		return nil
+	}
+}
+
+// endProcess kills a holder that has nothing to hold.
+func endProcess(pid int) error {
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end holder: %w", err)
+	}
+	return nil
 }
 
 func scopeProperties(pid int) []dbus.Property {

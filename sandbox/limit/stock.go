@@ -110,7 +110,7 @@ func (s *Sandbox) makeRun() (*Run, error) {
 		return nil, errors.Join(err, r.group.remove())
 	}
 	if r.group.v2() {
-		if err := s.letGuestClone(r.group); err != nil {
+		if err := errors.Join(r.group.dieTogether(), s.letGuestClone(r.group)); err != nil {
 			return nil, errors.Join(err, r.group.remove())
 		}
 	}
