@@ -134,6 +134,10 @@ func newInstance(t *testing.T, m mode) *instance {
 		if t.Failed() {
 			t.Log(i.logs())
 		}
+		// For the next test's sake; when all is well there is nothing.
+		if err := endAll(i.dir, i.root); err != nil {
+			t.Error(err)
+		}
 		if err := os.RemoveAll(i.dir); err != nil {
 			t.Error(err)
 		}

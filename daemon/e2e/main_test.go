@@ -103,8 +103,9 @@ func janitor() int {
 // Where the programs are, for every user to execute.
 var binDir, bundleDir, probePath string
 
-// notBuilt says which program is missing; "" when all are there.
-var notBuilt string
+// notBuilt and noClient say which program of the daemon, and of the client, is
+// missing; "" when all are there.
+var notBuilt, noClient string
 
 // setUp copies the programs to where an ordinary user can execute them; a
 // checkout often lies in a home that he cannot enter.
@@ -130,6 +131,12 @@ func setUp() error {
 		if err := copyFile(from, filepath.Join(to, filepath.Base(from))); err != nil {
 			return err
 		}
+	}
+	client := filepath.Join(bin, "shellctl")
+	if _, err := os.Stat(client); err != nil {
+		noClient = client
+	} else if err := copyFile(client, filepath.Join(binDir, "shellctl")); err != nil {
+		return err
 	}
 	probePath = filepath.Join(binDir, "probe")
 	build := exec.Command("go", "build", "-o", probePath, "./probe")

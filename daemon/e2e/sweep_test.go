@@ -76,6 +76,18 @@ func sweep(dir string) error {
 			}
 		}
 	}
+	places, err := filepath.Glob(filepath.Join(dir, "*", "root*"))
+	errs = append(errs, err, endAll(dir, places...))
+	if name, err := os.ReadFile(filepath.Join(dir, "user")); err == nil {
+		errs = append(errs, removeUser(string(name)))
+	}
+	return errors.Join(append(errs, os.RemoveAll(dir))...)
+}
+
+// endAll ends all processes of a folder, and removes its mounts and the cgroups
+// of the daemons with those state folders.
+func endAll(dir string, roots ...string) error {
+	var errs []error
 	if !poll(patience, func() bool {
 		found := processesOf(dir)
 		for _, p := range found {
@@ -88,8 +100,6 @@ func sweep(dir string) error {
 	for _, mount := range mountsOf(dir) {
 		errs = append(errs, unix.Unmount(mount, unix.MNT_DETACH))
 	}
-	roots, err := filepath.Glob(filepath.Join(dir, "*", "root*"))
-	errs = append(errs, err)
 	for _, root := range roots {
 		for _, cgroup := range slices.Backward(cgroupsOf(root)) {
 			if !poll(patience, func() bool { return rmdir(cgroup) == nil }) {
@@ -97,10 +107,7 @@ func sweep(dir string) error {
 			}
 		}
 	}
-	if name, err := os.ReadFile(filepath.Join(dir, "user")); err == nil {
-		errs = append(errs, removeUser(string(name)))
-	}
-	return errors.Join(append(errs, os.RemoveAll(dir))...)
+	return errors.Join(errs...)
 }
 
 func rmdir(dir string) error {
