@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -20,35 +19,28 @@ import (
 )
 
 const (
-	// ImageHost is the image made of the host's own programs.
-	ImageHost = "host"
-
 	snapshotter = "native"
 	runtimeName = "io.containerd.runc.v2"
 	// leaseTime is when containerd may collect what a create that died with
 	// the daemon left without a container.
 	leaseTime = time.Hour
+	// createBudget bounds the making of one sandbox.
+	createBudget = time.Minute
 	// guestPoll is the pause between two looks for the guest's socket.
 	guestPoll = time.Millisecond
 )
 
 // Create makes and starts a sandbox; see [sandbox.Backend].
-func (e *Engine) Create(ctx context.Context, spec sandbox.BoxSpec) (_ sandbox.Instance, err error) {
+func (e *Engine) Create(ctx context.Context, spec sandbox.BoxSpec) (sandbox.Instance, error) {
 	if !spec.ID.Valid() {
 		return sandbox.Instance{}, sandbox.Invalid("", "container id %q is not valid", spec.ID)
 	}
-	if spec.Image != ImageHost {
+	if spec.Image != sandbox.ImageHost {
 		return sandbox.Instance{}, &sandbox.Error{
 			Class: sandbox.ErrInvalid, Code: sandbox.CodeUnsupported, Param: "image",
-			Message: fmt.Sprintf("image %q is not supported; the only image is %q", spec.Image, ImageHost),
+			Message: fmt.Sprintf("image %q is not supported; the only image is %q", spec.Image, sandbox.ImageHost),
 		}
 	}
-	var undo undoStack
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, undo.run(ctx))
-		}
-	}()
 	image, err := e.hostImage()
 	if err != nil {
 		return sandbox.Instance{}, err
@@ -57,11 +49,18 @@ func (e *Engine) Create(ctx context.Context, spec sandbox.BoxSpec) (_ sandbox.In
 	if err != nil {
 		return sandbox.Instance{}, err
 	}
-	undo.add(func(context.Context) error { e.giveSlot(slot.number); return nil })
-	box := &box{engine: e, spec: spec, key: spec.ID.Key(), image: image, slot: slot, last: time.Now()}
-	task, err := box.start(withNamespace(ctx), &undo)
+	// A step that is canceled half-way may yet come to be done, after it was
+	// taken back. So steps are whole, and a caller that leaves counts between
+	// them.
+	work, cancel := context.WithTimeoutCause(withNamespace(context.WithoutCancel(ctx)), createBudget, errors.New("the engine took too long"))
+	defer cancel()
+	box := &box{
+		engine: e, spec: spec, key: spec.ID.Key(), image: image, slot: slot, last: time.Now(),
+		left: func() error { return context.Cause(ctx) },
+	}
+	task, err := box.start(work)
 	if err != nil {
-		return sandbox.Instance{}, err
+		return sandbox.Instance{}, errors.Join(err, box.undo(ctx))
 	}
 	e.logger.Debug("sandbox made", append([]any{"sandbox_id", spec.ID}, box.steps...)...)
 	return sandbox.Instance{ID: spec.ID, Running: true, PID: int(task.Pid())}, nil
@@ -90,20 +89,41 @@ type box struct {
 	image  *hostimage.Image
 	slot   idSlot
 
+	// claimed says that the snapshot with the sandbox's key is ours, and so
+	// is everything else with that key.
+	claimed bool
+	// left says why the caller does not want the sandbox any more.
+	left func() error
 	// steps are the names of the steps and how long they took, for the log.
 	steps []any
 	last  time.Time
 }
 
-// step notes that the step of that name has been done.
-func (b *box) step(name string) {
+// did notes that the step of that name has been done. The error says that
+// there is no need for another.
+func (b *box) did(name string) error {
 	now := time.Now()
 	b.steps = append(b.steps, name+"_ms", float64(now.Sub(b.last).Microseconds())/1000)
 	b.last = now
+	return b.left()
+}
+
+// undo removes what start has made.
+func (b *box) undo(ctx context.Context) error {
+	ctx, cancel := undoContext(ctx)
+	defer cancel()
+	if b.claimed {
+		if _, err := b.engine.remove(ctx, b.spec.ID); err != nil {
+			return err // its ids stay taken
+		}
+	}
+	b.engine.giveSlot(b.slot.number)
+	return nil
 }
 
 // start makes everything of the sandbox and returns when its guest listens.
-func (b *box) start(ctx context.Context, undo *undoStack) (containerd.Task, error) {
+// What it made stays when it fails.
+func (b *box) start(ctx context.Context) (containerd.Task, error) {
 	client := b.engine.client
 	// Without a lease a collection at this moment would take the snapshot,
 	// which no container refers to yet.
@@ -111,38 +131,39 @@ func (b *box) start(ctx context.Context, undo *undoStack) (containerd.Task, erro
 	if err != nil {
 		return nil, wrap(ctx, "lease", err)
 	}
-	b.step("lease")
-	task, err := b.startLeased(leased, undo)
-	detached, cancel := undoContext(ctx)
-	defer cancel()
-	if releaseErr := release(detached); releaseErr != nil {
+	err = b.did("lease")
+	var task containerd.Task
+	if err == nil {
+		task, err = b.startLeased(leased)
+	}
+	if releaseErr := release(ctx); releaseErr != nil {
 		// It lapses by itself.
 		b.engine.logger.Warn("lease not released", "sandbox_id", b.spec.ID, "err", releaseErr)
 	}
-	b.step("release")
-	return task, err
+	return task, errors.Join(err, b.did("release"))
 }
 
-func (b *box) startLeased(ctx context.Context, undo *undoStack) (containerd.Task, error) {
-	if err := b.prepareRoot(ctx, undo); err != nil {
+func (b *box) startLeased(ctx context.Context) (containerd.Task, error) {
+	if err := b.prepareRoot(ctx); err != nil {
 		return nil, err
 	}
-	b.step("root")
+	if err := b.did("root"); err != nil {
+		return nil, err
+	}
 	container, err := b.newContainer(ctx)
 	if err != nil {
 		return nil, wrap(ctx, "create container", err)
 	}
-	undo.add(func(ctx context.Context) error { return container.Delete(ctx) })
-	b.step("container")
+	if err := b.did("container"); err != nil {
+		return nil, err
+	}
 	task, err := container.NewTask(ctx, cio.NullIO)
 	if err != nil {
 		return nil, wrap(ctx, "create task", err)
 	}
-	undo.add(func(ctx context.Context) error {
-		_, err := task.Delete(ctx, containerd.WithProcessKill)
-		return err
-	})
-	b.step("task")
+	if err := b.did("task"); err != nil {
+		return nil, err
+	}
 	exited, err := task.Wait(ctx)
 	if err != nil {
 		return nil, wrap(ctx, "watch task", err)
@@ -150,29 +171,27 @@ func (b *box) startLeased(ctx context.Context, undo *undoStack) (containerd.Task
 	if err := task.Start(ctx); err != nil {
 		return nil, wrap(ctx, "start task", err)
 	}
-	b.step("start")
+	if err := b.did("start"); err != nil {
+		return nil, err
+	}
 	if err := b.awaitGuest(ctx, exited); err != nil {
 		return nil, err
 	}
-	b.step("guest")
-	return task, nil
+	return task, b.did("guest")
 }
 
 // prepareRoot makes the snapshot with the sandbox's root and the directory of
 // the guest's socket.
-func (b *box) prepareRoot(ctx context.Context, undo *undoStack) error {
+func (b *box) prepareRoot(ctx context.Context) error {
 	e := b.engine
-	service := e.client.SnapshotService(snapshotter)
-	mounts, err := service.Prepare(ctx, b.key, "")
+	mounts, err := e.client.SnapshotService(snapshotter).Prepare(ctx, b.key, "")
 	if err != nil {
 		return wrap(ctx, "prepare snapshot", err)
 	}
-	undo.add(e.collect)
-	undo.add(func(ctx context.Context) error { return service.Remove(ctx, b.key) })
+	b.claimed = true
 	if len(mounts) != 1 || mounts[0].Type != "bind" {
 		return fmt.Errorf("prepare snapshot: the snapshotter %s gives %d mounts instead of one directory", snapshotter, len(mounts))
 	}
-	undo.add(func(context.Context) error { return os.RemoveAll(e.opts.guestDir(b.key)) })
 	req := rootRequest{Key: b.key, Root: mounts[0].Source, Image: b.image, Owner: hostimage.Owner{
 		RootUID: b.hostID(b.slot.uids, 0), RootGID: b.hostID(b.slot.gids, 0),
 		UserUID: b.hostID(b.slot.uids, hostimage.UserID), UserGID: b.hostID(b.slot.gids, hostimage.UserID),
@@ -231,6 +250,9 @@ func (b *box) awaitGuest(ctx context.Context, exited <-chan containerd.ExitStatu
 		case <-ctx.Done():
 			return fmt.Errorf("start guest: %w", context.Cause(ctx))
 		case <-tick.C:
+		}
+		if err := b.left(); err != nil {
+			return err
 		}
 	}
 }

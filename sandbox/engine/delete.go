@@ -21,47 +21,57 @@ func (e *Engine) Delete(ctx context.Context, id sandbox.ID) error {
 	if !id.Valid() {
 		return nil
 	}
+	slot, err := e.remove(ctx, id)
+	if err == nil && slot != noSlot {
+		e.giveSlot(slot)
+	}
+	return err
+}
+
+// noSlot says that a sandbox had got no ids on record.
+const noSlot = -1
+
+// remove is Delete, but leaves it to the caller to give back the slot that the
+// sandbox had.
+func (e *Engine) remove(ctx context.Context, id sandbox.ID) (slot int, err error) {
 	ctx = withNamespace(ctx)
 	key := id.Key()
 	container, err := e.client.LoadContainer(ctx, key)
 	if err != nil && !absent(err) {
-		return wrap(ctx, "load container", err)
+		return slot, wrap(ctx, "load container", err)
 	}
-	slot := -1
+	slot = noSlot
 	if err == nil {
 		labels, err := container.Labels(ctx)
 		if err != nil {
-			return wrap(ctx, "read labels", err)
+			return slot, wrap(ctx, "read labels", err)
 		}
 		// Two ids with the same key would be one chance in 2^64; another
 		// instance's container in a shared containerd is not ours to delete.
 		if labels[labelInstance] != e.opts.instance() || labels[labelContainer] != string(id) {
-			return nil
+			return noSlot, nil
 		}
 		if n, err := strconv.Atoi(labels[labelSlot]); err == nil {
 			slot = n
 		}
 		if err := e.deleteTask(ctx, container); err != nil {
-			return wrap(ctx, fmt.Sprintf("delete task of %s", id), err)
+			return slot, wrap(ctx, fmt.Sprintf("delete task of %s", id), err)
 		}
 		if err := container.Delete(ctx); err != nil && !absent(err) {
-			return wrap(ctx, fmt.Sprintf("delete container %s", id), err)
+			return slot, wrap(ctx, fmt.Sprintf("delete container %s", id), err)
 		}
 	}
 	// A half that lacks its container may have left these.
 	if err := e.client.SnapshotService(snapshotter).Remove(ctx, key); err != nil && !absent(err) {
-		return wrap(ctx, fmt.Sprintf("delete root of %s", id), err)
+		return slot, wrap(ctx, fmt.Sprintf("delete root of %s", id), err)
 	}
 	if err := os.RemoveAll(e.opts.guestDir(key)); err != nil {
-		return fmt.Errorf("delete guest directory of %s: %w", id, err)
+		return slot, fmt.Errorf("delete guest directory of %s: %w", id, err)
 	}
 	if err := e.collect(ctx); err != nil {
-		return wrap(ctx, fmt.Sprintf("delete data of %s", id), err)
+		return slot, wrap(ctx, fmt.Sprintf("delete data of %s", id), err)
 	}
-	if slot >= 0 {
-		e.giveSlot(slot)
-	}
-	return nil
+	return slot, nil
 }
 
 // collect returns when nothing is left on disk of what was removed. Removing a

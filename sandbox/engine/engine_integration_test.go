@@ -110,7 +110,7 @@ func TestEngineFailedCreateLeavesNothing(t *testing.T) {
 				o.GuestTimeout = 500 * time.Millisecond
 			})
 			id := sandbox.NewID()
-			_, err := e.Create(t.Context(), sandbox.BoxSpec{ID: id, Image: ImageHost})
+			_, err := e.Create(t.Context(), sandbox.BoxSpec{ID: id, Image: sandbox.ImageHost})
 			if err == nil || errors.Is(err, sandbox.ErrUnavailable) {
 				t.Errorf("create: %v; want an error of the guest", err)
 			}

@@ -111,7 +111,7 @@ func engineLog(dirs Dirs) string {
 
 func create(t *testing.T, e *Engine) sandbox.Instance {
 	t.Helper()
-	instance, err := e.Create(t.Context(), sandbox.BoxSpec{ID: sandbox.NewID(), Image: ImageHost})
+	instance, err := e.Create(t.Context(), sandbox.BoxSpec{ID: sandbox.NewID(), Image: sandbox.ImageHost})
 	if err != nil {
 		t.Fatalf("create: %v\n%s", err, engineLog(e.opts.Dirs))
 	}

@@ -140,7 +140,7 @@ func TestEngineCgroup(t *testing.T) {
 	e := openEngine(t)
 	id := sandbox.NewID()
 	path := "/" + name + "/" + id.Key()
-	instance, err := e.Create(t.Context(), sandbox.BoxSpec{ID: id, Image: ImageHost, CgroupPath: path})
+	instance, err := e.Create(t.Context(), sandbox.BoxSpec{ID: id, Image: sandbox.ImageHost, CgroupPath: path})
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}

@@ -84,7 +84,7 @@ func createSoon(t *testing.T, e *Engine) sandbox.Instance {
 	var instance sandbox.Instance
 	eventually(t, "a sandbox can be created", func() bool {
 		var err error
-		instance, err = e.Create(t.Context(), sandbox.BoxSpec{ID: sandbox.NewID(), Image: ImageHost})
+		instance, err = e.Create(t.Context(), sandbox.BoxSpec{ID: sandbox.NewID(), Image: sandbox.ImageHost})
 		if err != nil && !errors.Is(err, sandbox.ErrUnavailable) {
 			t.Fatalf("create: %v", err)
 		}
