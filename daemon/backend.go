@@ -42,6 +42,7 @@ func (b *backend) noted(err error) error {
 	return err
 }
 
+// Create implements [sandbox.Backend].
 func (b *backend) Create(ctx context.Context, spec sandbox.BoxSpec) (sandbox.Instance, error) {
 	e, err := b.open()
 	if err != nil {
@@ -51,6 +52,7 @@ func (b *backend) Create(ctx context.Context, spec sandbox.BoxSpec) (sandbox.Ins
 	return instance, b.noted(err)
 }
 
+// List implements [sandbox.Backend].
 func (b *backend) List(ctx context.Context) ([]sandbox.Instance, error) {
 	e, err := b.open()
 	if err != nil {
@@ -60,6 +62,7 @@ func (b *backend) List(ctx context.Context) ([]sandbox.Instance, error) {
 	return list, b.noted(err)
 }
 
+// Delete implements [sandbox.Backend].
 func (b *backend) Delete(ctx context.Context, id sandbox.ID) error {
 	e, err := b.open()
 	if err != nil {
@@ -68,6 +71,7 @@ func (b *backend) Delete(ctx context.Context, id sandbox.ID) error {
 	return b.noted(e.Delete(ctx, id))
 }
 
+// OpenGuest implements [sandbox.Backend].
 func (b *backend) OpenGuest(ctx context.Context, id sandbox.ID) (*net.UnixConn, error) {
 	e, err := b.open()
 	if err != nil {

@@ -157,7 +157,7 @@ func (d *daemon) stop(ctx context.Context, api *http.Server) error {
 	if all {
 		errs = append(errs, d.removeSandboxes(ctx))
 	}
-	errs = append(errs, d.manager.Close())
+	errs = append(errs, d.manager.Close()) //nolint:contextcheck // nothing ends this wait
 	if all {
 		errs = append(errs, d.stopEngine(ctx))
 	}

@@ -26,7 +26,7 @@ func Main(ctx context.Context, version string, args []string) error {
 	if len(args) > 1 && args[0] == "engine" && args[1] == "holder" {
 		return engine.RunHolder(ctx, args[2:])
 	}
-	cmd := newCommand(version)
+	cmd := newCommand(version) //nolint:contextcheck // cobra hands ctx on
 	cmd.SetArgs(args)
 	return cmd.ExecuteContext(ctx)
 }

@@ -56,14 +56,15 @@ func start(ctx context.Context, bin string) (*daemon, error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), err, d.stop())
+			return nil, errors.Join(context.Cause(ctx), err, d.stop(ctx))
 		}
 	}
 }
 
-// stop stops the daemon with its sandboxes and removes its folder.
-func (d *daemon) stop() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), stopBudget, errors.New("the daemon did not stop in time"))
+// stop stops the daemon with its sandboxes and removes its folder, also when ctx
+// has ended.
+func (d *daemon) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopBudget, errors.New("the daemon did not stop in time"))
 	defer cancel()
 	err := d.client.Shutdown(ctx, rpc.Shutdown{Sandboxes: true})
 	if err != nil {

@@ -37,7 +37,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+	defer func() { err = errors.Join(err, d.stop(ctx)) }()
 	scale := 1
 	if *quick {
 		scale = 10

@@ -41,6 +41,7 @@ func (m mode) need(t *testing.T) {
 
 // eachMode runs the test once in each mode, at the same time as others.
 func eachMode(t *testing.T, test func(t *testing.T, m mode)) {
+	t.Helper()
 	t.Parallel()
 	for _, m := range []mode{asRoot, rootless} {
 		t.Run(string(m), func(t *testing.T) {
@@ -376,6 +377,7 @@ var shared struct {
 
 // eachShared runs the test in each mode on a daemon that other tests use too.
 func eachShared(t *testing.T, test func(t *testing.T, i *instance)) {
+	t.Helper()
 	eachMode(t, func(t *testing.T, m mode) {
 		i, err := sharedInstance(m)
 		if err != nil {

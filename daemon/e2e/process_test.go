@@ -39,13 +39,24 @@ func containsAll(args, has []string) bool {
 	return true
 }
 
-func (i *instance) containerd(t *testing.T) int { return i.engineProcess(t, "containerd") }
-func (i *instance) holder(t *testing.T) int     { return i.engineProcess(t, "shelld", "engine holder") }
+func (i *instance) containerd(t *testing.T) int {
+	t.Helper()
+	return i.engineProcess(t, "containerd")
+}
 
-func (i *instance) engine(t *testing.T) int { return i.engineProcess(t, "shelld", "engine --root") }
+func (i *instance) holder(t *testing.T) int {
+	t.Helper()
+	return i.engineProcess(t, "shelld", "engine holder")
+}
+
+func (i *instance) engine(t *testing.T) int {
+	t.Helper()
+	return i.engineProcess(t, "shelld", "engine --root")
+}
 
 // shim is the process that holds a sandbox.
 func (i *instance) shim(t *testing.T, container string) int {
+	t.Helper()
 	return i.engineProcess(t, "containerd-shim-runc-v2", "-id "+key(container))
 }
 

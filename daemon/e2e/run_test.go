@@ -81,6 +81,7 @@ func TestTimeoutEndsEverything(t *testing.T) {
 
 // markOf returns a number of seconds that no other test sleeps.
 func markOf(t *testing.T, n int) string {
+	t.Helper()
 	sum := sha256.Sum256([]byte(t.Name()))
 	return fmt.Sprintf("8%d%d%d.%d", n, sum[0], sum[1], sum[2])
 }

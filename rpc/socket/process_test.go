@@ -21,13 +21,13 @@ const helperVar = "SHELLD_SOCKET_TEST"
 func TestMain(m *testing.M) {
 	role, path, ok := strings.Cut(os.Getenv(helperVar), " ")
 	if !ok {
-		os.Exit(m.Run())
+		m.Run()
+		return
 	}
 	if err := helper(role, path); err != nil {
-		fmt.Println("error:", err)
-		os.Exit(1)
+		fmt.Fprintln(os.Stdout, "error:", err)
+		os.Exit(1) //nolint:forbidigo // this is a main
 	}
-	os.Exit(0)
 }
 
 // helper serves or connects until its standard input ends, as it does when the
@@ -40,14 +40,14 @@ func helper(role, path string) error {
 			return err
 		}
 		answer, err := io.ReadAll(conn)
-		fmt.Println(string(answer))
+		fmt.Fprintln(os.Stdout, string(answer))
 		return err
 	}
 	l, err := Listen(ctx, path)
 	if err != nil {
 		return err
 	}
-	fmt.Println("serving", l.Path(), l.Activated(), os.Getenv("LISTEN_FDS"))
+	fmt.Fprintln(os.Stdout, "serving", l.Path(), l.Activated(), os.Getenv("LISTEN_FDS"))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -104,7 +104,7 @@ type Info struct {
 // machine lacks something, which the message names; with
 // [sandbox.CodeEngineUnavailable] a later attempt may succeed.
 func Open(ctx context.Context, opts Options) (*Engine, error) {
-	if err := opts.Dirs.validate(); err != nil {
+	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
 	if opts.Logger == nil {

@@ -25,7 +25,7 @@ func (e *Engine) Ensure(ctx context.Context) error {
 		if err := e.startLocked(ctx); err != nil {
 			return err
 		}
-	} else if err := os.MkdirAll(filepath.Join(e.opts.Run, "sb"), 0o711); err != nil {
+	} else if err := os.MkdirAll(filepath.Join(e.opts.Run, "sb"), 0o711); err != nil { //nolint:gosec // as in [holder.prepareRun]
 		return fmt.Errorf("make guest directory: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, e.opts.StartTimeout, errors.New("it did not answer in time"))

@@ -96,6 +96,7 @@ func reply(w http.ResponseWriter, value any, err error) {
 // them out already; this holds when someone has opened its directory.
 type sameUserListener struct{ *net.UnixListener }
 
+// Accept implements [net.Listener].
 func (l sameUserListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.AcceptUnix()

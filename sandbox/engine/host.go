@@ -39,7 +39,7 @@ const (
 //
 // Errors that match [sandbox.ErrUnavailable] say what this machine lacks.
 func Run(ctx context.Context, opts HostOptions) error {
-	if err := opts.Dirs.validate(); err != nil {
+	if err := opts.validate(); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
 	if opts.Logger == nil {
@@ -61,7 +61,7 @@ func Run(ctx context.Context, opts HostOptions) error {
 	}
 	lock, err := lockFile(opts.engineLock())
 	if errors.Is(err, errLocked) {
-		return fmt.Errorf("another engine process serves %s: %w", opts.Dirs.Run, err)
+		return fmt.Errorf("another engine process serves %s: %w", opts.Run, err)
 	}
 	if err != nil {
 		return err

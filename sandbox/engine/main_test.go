@@ -17,11 +17,11 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "engine" {
 		if err := engineMain(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			os.Exit(1) //nolint:forbidigo // this is a main
 		}
-		os.Exit(0)
+		return
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 func engineMain(args []string) error {
@@ -33,7 +33,7 @@ func engineMain(args []string) error {
 	var opts HostOptions
 	flags := flag.NewFlagSet("engine", flag.ContinueOnError)
 	flags.StringVar(&opts.Root, "root", "", "")
-	flags.StringVar(&opts.Dirs.Run, "run", "", "")
+	flags.StringVar(&opts.Run, "run", "", "")
 	flags.StringVar(&opts.Libexec, "libexec", "", "")
 	if err := flags.Parse(args); err != nil {
 		return err

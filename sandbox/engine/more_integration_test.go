@@ -36,7 +36,7 @@ func TestEngineRunsBelowRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	e := openEngine(t, func(o *Options) { o.Dirs.Run = filepath.Join("/var", dir, "shelld") })
+	e := openEngine(t, func(o *Options) { o.Run = filepath.Join("/var", dir, "shelld") })
 	instance := create(t, e)
 	answers(t, e, instance.ID)
 	kill9(t, e.Info(t.Context()).HolderPID)
@@ -74,7 +74,7 @@ func TestEngineSurvivesReboot(t *testing.T) {
 			eventually(t, dir+" is removed", func() bool { return os.Remove(dir) == nil })
 		}
 	}
-	for _, path := range glob(t, e.opts.Dirs.Run+"/*") {
+	for _, path := range glob(t, e.opts.Run+"/*") {
 		if err := os.RemoveAll(path); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func arrangeMounts(dirs Dirs) error {
 		return err
 	}
 	// Entered by the root of each sandbox, listed by nobody else.
-	if err := os.Mkdir(privateRun, 0o711); err != nil {
+	if err := os.Mkdir(privateRun, 0o711); err != nil { //nolint:gosec // to be entered
 		return fmt.Errorf("make %s: %w", privateRun, err)
 	}
 	return nil
@@ -41,24 +41,24 @@ func replaceRun(dirs Dirs) (err error) {
 		}
 	}()
 	for _, dir := range []string{dirs.Run, dirs.Root, dirs.Libexec} {
-		real, err := filepath.EvalSymlinks(dir)
+		resolved, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			return fmt.Errorf("resolve %s: %w", dir, err)
 		}
-		if !strings.HasPrefix(real, "/run/") {
+		if !strings.HasPrefix(resolved, "/run/") {
 			continue
 		}
-		fd, err := unix.Open(real, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(resolved, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return fmt.Errorf("open %s: %w", real, err)
+			return fmt.Errorf("open %s: %w", resolved, err)
 		}
-		kept[real] = fd
+		kept[resolved] = fd
 	}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
 		return fmt.Errorf("mount a private /run: %w", err)
 	}
 	for dir, fd := range kept {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as parents in /run are
 			return fmt.Errorf("make %s in the private /run: %w", dir, err)
 		}
 		if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {

@@ -112,7 +112,7 @@ func TestEngineIsFoundAgain(t *testing.T) {
 		t.Errorf("second engine process: %v; want %v", err, errLocked)
 	}
 	elsewhere := first.opts
-	elsewhere.Dirs.Run = filepath.Join(filepath.Dir(first.opts.Dirs.Run), "run2")
+	elsewhere.Run = filepath.Join(filepath.Dir(first.opts.Run), "run2")
 	_, err = Open(t.Context(), elsewhere)
 	checkRefusal(t, hostMode(), err, "locked by another process")
 	// The new pool knows the old sandbox's ids.
@@ -130,8 +130,8 @@ func TestEngineIsFoundAgain(t *testing.T) {
 func TestEngineWaitsForContainerd(t *testing.T) {
 	t.Parallel()
 	opts := Options{Dirs: testDirs(t), StartTimeout: time.Second}
-	real := opts.Libexec
-	opts.Libexec = bundleWithInit(t, real, "")
+	whole := opts.Libexec
+	opts.Libexec = bundleWithInit(t, whole, "")
 	broken := filepath.Join(opts.Libexec, binContainerd)
 	if err := os.Remove(broken); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestEngineWaitsForContainerd(t *testing.T) {
 		return strings.Contains(engineLog(opts.Dirs), "it is broken")
 	})
 	temp := broken + ".new"
-	if err := os.Symlink(filepath.Join(real, binContainerd), temp); err != nil {
+	if err := os.Symlink(filepath.Join(whole, binContainerd), temp); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(temp, broken); err != nil {

@@ -27,22 +27,22 @@ func prepareRoot(dirs Dirs, req rootRequest) error {
 	if !validKey(req.Key) || req.Image == nil {
 		return errors.New("prepare root: the request lacks a key or an image")
 	}
-	real, err := filepath.EvalSymlinks(req.Root)
+	resolved, err := filepath.EvalSymlinks(req.Root)
 	if err != nil {
 		return fmt.Errorf("prepare root: %w", err)
 	}
-	if !strings.Contains(real+"/", "/io.containerd.snapshotter.v1.") {
+	if !strings.Contains(resolved+"/", "/io.containerd.snapshotter.v1.") {
 		return fmt.Errorf("prepare root: %s is no snapshot", req.Root)
 	}
-	if err := req.Image.Write(real, req.Owner); err != nil {
+	if err := req.Image.Write(resolved, req.Owner); err != nil {
 		return err
 	}
 	dir := dirs.guestDir(req.Key)
-	if err := os.Mkdir(dir, 0o770); err != nil {
+	if err := os.Mkdir(dir, 0o770); err != nil { //nolint:gosec // for the group below
 		return fmt.Errorf("make guest directory: %w", err)
 	}
 	// The daemon's user, and root of the sandbox by its group.
-	if err := errors.Join(os.Chown(dir, os.Geteuid(), req.Owner.RootGID), os.Chmod(dir, 0o770)); err != nil {
+	if err := errors.Join(os.Chown(dir, os.Geteuid(), req.Owner.RootGID), os.Chmod(dir, 0o770)); err != nil { //nolint:gosec // root of the sandbox has it by its group
 		return fmt.Errorf("own guest directory: %w", err)
 	}
 	return nil

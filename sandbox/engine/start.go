@@ -19,7 +19,7 @@ import (
 // startHolder starts a holder and returns when it answers: in the namespaces
 // that live sandboxes of ours hold, else in new ones.
 func (h *host) startHolder(ctx context.Context) (holderState, error) {
-	output, err := os.OpenFile(filepath.Join(h.Dirs.Run, "holder.out"), os.O_CREATE|os.O_RDWR|os.O_TRUNC|os.O_APPEND, 0o600)
+	output, err := os.OpenFile(filepath.Join(h.Run, "holder.out"), os.O_CREATE|os.O_RDWR|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return holderState{}, fmt.Errorf("open holder output: %w", err)
 	}
@@ -55,8 +55,7 @@ func (h *host) awaitHolder(ctx context.Context, cmd *exec.Cmd, output string) (h
 				"the engine's holder ended at once: %s", firstLine(output, h.log()))
 		case <-ctx.Done():
 			// A holder that hangs must not keep the lock.
-			err := errors.Join(context.Cause(ctx), cmd.Process.Kill())
-			<-ended
+			err := errors.Join(context.Cause(ctx), cmd.Process.Kill(), ignoreExit(<-ended))
 			return holderState{}, fmt.Errorf("start holder: %w", err)
 		case <-tick.C:
 		}
@@ -133,7 +132,7 @@ func writeMaps(pid int, host Host, uids, gids []subRange) error {
 		{"newuidmap", mapArgs(host.UID, uids)},
 		{"newgidmap", mapArgs(host.GID, gids)},
 	} {
-		out, err := exec.Command(m.tool, append([]string{strconv.Itoa(pid)}, m.args...)...).CombinedOutput()
+		out, err := exec.Command(m.tool, append([]string{strconv.Itoa(pid)}, m.args...)...).CombinedOutput() //nolint:noctx // it ends at once
 		if err != nil {
 			return sandbox.Unavailable(sandbox.CodeNotReady, err, "%s refuses the id map: %s; check that it is set-user-id root and that /etc/subuid and /etc/subgid fit", m.tool, bytes.TrimSpace(out))
 		}
@@ -143,7 +142,7 @@ func writeMaps(pid int, host Host, uids, gids []subRange) error {
 
 // detached is a command that outlives this process and its terminal.
 func detached(argv []string, output *os.File) *exec.Cmd {
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // no context of ours ends it
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -64,6 +64,7 @@ func atOnce(n int, f func(int)) time.Duration {
 }
 
 func throughGuest(b *testing.B, r *runner, req StartRequest) {
+	b.Helper()
 	p, err := r.Start(b.Context(), req)
 	if err != nil {
 		b.Error(err)
@@ -78,6 +79,7 @@ func throughGuest(b *testing.B, r *runner, req StartRequest) {
 }
 
 func onHost(b *testing.B) {
+	b.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "true")
 	cmd.Dir = "/"
 	if _, err := cmd.Output(); err != nil {
@@ -86,6 +88,7 @@ func onHost(b *testing.B) {
 }
 
 func report(b *testing.B, guest, host []time.Duration) {
+	b.Helper()
 	quantile := func(all []time.Duration, q float64) float64 {
 		slices.Sort(all)
 		return all[int(q*float64(len(all)-1))].Seconds() * 1000
@@ -131,6 +134,7 @@ func BenchmarkMemory(b *testing.B) {
 
 // pss returns the proportional set size of a process. Unit: KiB.
 func pss(b *testing.B, pid int) (kib float64) {
+	b.Helper()
 	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		b.Fatal(err)

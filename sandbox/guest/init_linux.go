@@ -207,7 +207,7 @@ func setCapabilities(effective, permitted, inheritable capabilitySet) error {
 		}
 	}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET,
-		uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
+		uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0) //nolint:gosec // capset(2) takes pointers
 	if errno != 0 {
 		return errno
 	}

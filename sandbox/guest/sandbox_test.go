@@ -136,7 +136,6 @@ func (b *box) connect(tb testing.TB) *Client {
 type runner struct {
 	*Client
 	cgroups *cgroups
-	next    func() string
 }
 
 func (b *box) runner(tb testing.TB, mode Mode) *runner {

@@ -58,6 +58,7 @@ func diagnose(c *command, err error) *StartError {
 			fail.Stage = StageCgroup
 			return fail
 		}
+	default: // one that several steps can give
 	}
 	dirErr, programErr := errno, errno
 	as(c.uid, c.gid, func() {

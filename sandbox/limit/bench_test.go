@@ -6,6 +6,7 @@ import (
 )
 
 func eachModeBench(b *testing.B, bench func(b *testing.B, tree *Tree)) {
+	b.Helper()
 	for _, root := range mountRoots {
 		b.Run(root[1:], func(b *testing.B) { bench(b, newTree(b, root)) })
 	}

@@ -47,7 +47,7 @@ func (g group) file(controller, name string) string {
 // taken as it is.
 func (g group) create() error {
 	for _, h := range g.hs {
-		if err := os.Mkdir(filepath.Join(h.dir, g.rel), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(filepath.Join(h.dir, g.rel), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // cgroups are for all to see
 			return fmt.Errorf("make cgroup: %w", err)
 		}
 	}

@@ -38,7 +38,8 @@ func TestSetLimits(t *testing.T) {
 	})
 }
 
-func hasController(t testing.TB, tree *Tree, controller string) bool {
+func hasController(tb testing.TB, tree *Tree, controller string) bool {
+	tb.Helper()
 	if tree.Mode() == V1 {
 		return tree.root.file(controller, "") != ""
 	}

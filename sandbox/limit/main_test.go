@@ -30,20 +30,15 @@ const (
 var mountRoots = []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(roleEnv) {
-	case "":
-	case "open":
-		os.Exit(roleOpen())
-	case "delegated":
-		os.Exit(roleDelegated())
-	case "clone":
-		os.Exit(roleClone())
+	roles := map[string]func() int{"open": roleOpen, "delegated": roleDelegated, "clone": roleClone}
+	if role, ok := roles[os.Getenv(roleEnv)]; ok {
+		os.Exit(role()) //nolint:forbidigo // this is a main
 	}
 	if err := sweep(); err != nil {
 		fmt.Fprintln(os.Stderr, "sweep:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is a main
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // sweep removes what killed earlier test processes left behind. Names of test
@@ -111,40 +106,41 @@ func newName() string {
 }
 
 // budget returns a context that ends before the test would hang.
-func budget(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.Context()), patience, errors.New("test ran out of patience"))
-	t.Cleanup(cancel)
+func budget(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(tb.Context()), patience, errors.New("test ran out of patience"))
+	tb.Cleanup(cancel)
 	return ctx
 }
 
-func openTree(t testing.TB, root, name string) *Tree {
-	t.Helper()
-	tree, err := Open(budget(t), Options{Name: name, MountRoot: root, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+func openTree(tb testing.TB, root, name string) *Tree {
+	tb.Helper()
+	tree, err := Open(budget(tb), Options{Name: name, MountRoot: root, Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := tree.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return tree
 }
 
 // newTree returns a tree of its own for the test, which is gone after it.
-func newTree(t testing.TB, root string) *Tree {
-	t.Helper()
-	tree := openTree(t, root, newName())
+func newTree(tb testing.TB, root string) *Tree {
+	tb.Helper()
+	tree := openTree(tb, root, newName())
 	if tree.Mode() == None {
-		t.Skip(tree.Reason())
+		tb.Skip(tree.Reason())
 	}
-	t.Cleanup(func() {
-		if err := tree.RemoveAll(budget(t)); err != nil {
-			t.Error(err)
+	tb.Cleanup(func() {
+		if err := tree.RemoveAll(budget(tb)); err != nil {
+			tb.Error(err)
 		}
 		for _, h := range tree.all {
 			if _, err := os.Stat(filepath.Join(h.dir, tree.root.rel)); err == nil {
-				t.Errorf("%s%s is left", h.dir, tree.root.rel)
+				tb.Errorf("%s%s is left", h.dir, tree.root.rel)
 			}
 		}
 	})
@@ -153,6 +149,7 @@ func newTree(t testing.TB, root string) *Tree {
 
 // eachMode runs the test with v1 and v2 as far as the machine has them.
 func eachMode(t *testing.T, test func(t *testing.T, tree *Tree)) {
+	t.Helper()
 	t.Parallel()
 	for _, root := range mountRoots {
 		t.Run(strings.Trim(strings.ReplaceAll(root, "/", "."), "."), func(t *testing.T) {
@@ -172,37 +169,37 @@ type guest struct {
 
 func (g *guest) pid() int { return g.cmd.Process.Pid }
 
-func (g *guest) tell(t testing.TB, line string) {
-	t.Helper()
+func (g *guest) tell(tb testing.TB, line string) {
+	tb.Helper()
 	if _, err := fmt.Fprintln(g.in, line); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // newSandbox makes a sandbox as the runtime would, with a guest, and takes it
 // over.
-func newSandbox(t testing.TB, tree *Tree, key string) (*Sandbox, *guest) {
-	t.Helper()
-	g := newGuest(t, tree, key)
-	s, err := tree.Sandbox(budget(t), key, g.pid())
+func newSandbox(tb testing.TB, tree *Tree, key string) (*Sandbox, *guest) {
+	tb.Helper()
+	g := newGuest(tb, tree, key)
+	s, err := tree.Sandbox(budget(tb), key, g.pid())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s, g
 }
 
-func newGuest(t testing.TB, tree *Tree, key string) *guest {
-	t.Helper()
+func newGuest(tb testing.TB, tree *Tree, key string) *guest {
+	tb.Helper()
 	box := tree.root.child(key)
 	if err := box.create(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cmd := exec.Command("sh", "-c", enter(box)+`while read -r line; do eval "$line"; done`)
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	startIn(t, cmd, box)
+	startIn(tb, cmd, box)
 	return &guest{cmd: cmd, in: in}
 }
 
@@ -221,11 +218,11 @@ func enter(g group) string {
 
 // startIn starts the command with the cgroup's files, and returns when it is
 // inside.
-func startIn(t testing.TB, cmd *exec.Cmd, g group) {
-	t.Helper()
+func startIn(tb testing.TB, cmd *exec.Cmd, g group) {
+	tb.Helper()
 	files, err := g.open()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer closeAll(files)
 	if cmd.SysProcAttr == nil {
@@ -237,54 +234,54 @@ func startIn(t testing.TB, cmd *exec.Cmd, g group) {
 		cmd.ExtraFiles = files
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	waitFor(t, "the command is inside", func() bool {
+	waitFor(tb, "the command is inside", func() bool {
 		pids, err := g.pids()
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		return len(pids) > 0
 	})
 }
 
 // spawn starts a shell script in the run as an ordinary user.
-func spawn(t testing.TB, r *Run, script string) *exec.Cmd {
-	t.Helper()
+func spawn(tb testing.TB, r *Run, script string) *exec.Cmd {
+	tb.Helper()
 	cmd := exec.Command("sh", "-c", enter(r.group)+script)
-	cmd.Stderr = t.Output()
+	cmd.Stderr = tb.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	startIn(t, cmd, r.group)
+	startIn(tb, cmd, r.group)
 	return cmd
 }
 
-func takeRun(t testing.TB, s *Sandbox) *Run {
-	t.Helper()
+func takeRun(tb testing.TB, s *Sandbox) *Run {
+	tb.Helper()
 	r, err := s.Run()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r
 }
 
-func waitFor(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	if err := until(budget(t), func() (bool, error) { return done(), nil }); err != nil {
-		t.Fatalf("%s: %v", what, err)
+func waitFor(tb testing.TB, what string, done func() bool) {
+	tb.Helper()
+	if err := until(budget(tb), func() (bool, error) { return done(), nil }); err != nil {
+		tb.Fatalf("%s: %v", what, err)
 	}
 }
 
-func pidsOf(t testing.TB, r *Run) []int {
-	t.Helper()
+func pidsOf(tb testing.TB, r *Run) []int {
+	tb.Helper()
 	pids, err := r.PIDs()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return pids
 }

@@ -93,45 +93,45 @@ func roleDelegated() int {
 	defer cancel()
 	tree, err := Open(ctx, Options{Name: "mine", Parent: os.Getenv("PARENT"), MountRoot: os.Getenv("ROOT"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
-	fmt.Println(tree.Mode(), tree.SandboxPath("box"), tree.Reason())
+	fmt.Fprintln(os.Stdout, tree.Mode(), tree.SandboxPath("box"), tree.Reason())
 	if tree.Mode() != V2 {
 		return 1
 	}
 	box := tree.root.child("box")
 	if err := box.create(); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	guest, err := sleepIn(box)
 	if err != nil {
-		fmt.Println("guest:", err)
+		fmt.Fprintln(os.Stdout, "guest:", err)
 		return 1
 	}
 	s, err := tree.Sandbox(ctx, "box", guest.Process.Pid)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	r, err := s.Run()
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	command, err := sleepIn(r.group)
 	if err != nil {
-		fmt.Println("command:", err)
+		fmt.Fprintln(os.Stdout, "command:", err)
 		return 1
 	}
 	if pids, err := r.PIDs(); len(pids) != 1 || err != nil {
-		fmt.Println("run holds", pids, err)
+		fmt.Fprintln(os.Stdout, "run holds", pids, err)
 		return 1
 	}
 	err = errors.Join(r.Kill(ctx), tree.RemoveAll(ctx), tree.Close())
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	// Both were killed, else these would not return.

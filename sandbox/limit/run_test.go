@@ -10,10 +10,10 @@ import (
 )
 
 // stocked waits until the stock of the sandbox is full and returns its size.
-func stocked(t testing.TB, s *Sandbox) int {
-	t.Helper()
+func stocked(tb testing.TB, s *Sandbox) int {
+	tb.Helper()
 	n := 0
-	waitFor(t, "the stock is full", func() bool {
+	waitFor(tb, "the stock is full", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		n = len(s.ready)

@@ -115,7 +115,7 @@ func endProcess(pid int) error {
 func scopeProperties(pid int) []dbus.Property {
 	return []dbus.Property{
 		dbus.PropDescription("Sandboxes of shelld"),
-		dbus.PropPids(uint32(pid)), //nolint:gosec // process ids are positive
+		dbus.PropPids(uint32(pid)),
 		{Name: "Delegate", Value: godbus.MakeVariant(true)},
 		// A scope whose processes were killed must not stay as failed, or it
 		// could not be made again.

@@ -136,18 +136,18 @@ func TestGuestClonesIntoRun(t *testing.T) {
 func roleClone() int {
 	var dir string
 	if _, err := fmt.Scanln(&dir); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	f, err := os.Open(dir)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
 	if err := cmd.Run(); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	return 0
@@ -176,10 +176,10 @@ func roleOpen() int {
 	ctx := context.Background()
 	tree, err := Open(ctx, Options{Name: testPrefix + "-none", MountRoot: os.Getenv("ROOT"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
-	fmt.Println(tree.Reason())
+	fmt.Fprintln(os.Stdout, tree.Reason())
 	_, errSandbox := tree.Sandbox(ctx, "box", os.Getpid())
 	keys, errList := tree.List()
 	report, errLimits := tree.SetLimits(Limits{Pids: 3})
@@ -187,11 +187,11 @@ func roleOpen() int {
 	case tree.Mode() != None, tree.Reason() == "", tree.SandboxPath("box") != "",
 		!errors.Is(errSandbox, sandbox.ErrUnavailable), len(keys) > 0,
 		report.Pids != Applied{Value: 3}:
-		fmt.Println(tree.Mode(), tree.SandboxPath("box"), errSandbox, keys, report)
+		fmt.Fprintln(os.Stdout, tree.Mode(), tree.SandboxPath("box"), errSandbox, keys, report)
 		return 1
 	}
 	if err := errors.Join(errList, errLimits, tree.Remove(ctx, "box"), tree.RemoveAll(ctx), tree.Close()); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return 1
 	}
 	return 0

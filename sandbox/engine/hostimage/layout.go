@@ -148,11 +148,11 @@ func (img *Image) addHostPath(path string, private []string) error {
 		return fmt.Errorf("%w: %w", ErrHostPath, err)
 	}
 	for _, dir := range append([]string{"/run", "/proc", "/sys", "/dev"}, private...) {
-		real, err := filepath.EvalSymlinks(dir)
+		resolved, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			real = dir
+			resolved = dir
 		}
-		if within(source, real) || within(real, source) {
+		if within(source, resolved) || within(resolved, source) {
 			return fmt.Errorf("%w: %q would show %s to sandboxes", ErrHostPath, path, dir)
 		}
 	}
