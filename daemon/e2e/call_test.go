@@ -122,6 +122,10 @@ func TestCancel(t *testing.T) {
 		mark := markOf(t, 3)
 		p := begin(t, i, in(id, "echo begun; setsid sleep "+mark+" & sleep "+mark, "true"))
 		eventually(t, "both sleep", patience, func() bool { return len(withArgument(mark)) == 2 })
+		// The second command is over when its stream is.
+		if status, _, err := i.send(t.Context(), http.MethodGet, "/v1/shell_calls/"+p.id+"/commands/1/stdout?follow=true", nil); err != nil || status != http.StatusOK {
+			t.Fatalf("follow: %d %v", status, err)
+		}
 		for range 2 { // it may be asked for again
 			ask[rpc.ShellCall](t, i, http.MethodPost, "/v1/shell_calls/"+p.id+"/cancel", nil)
 		}
