@@ -22,6 +22,10 @@ var (
 	ErrExhausted = errors.New("exhausted")
 	// ErrUnavailable says that a part that is needed is away for now.
 	ErrUnavailable = errors.New("unavailable")
+	// ErrBroken says that a sandbox cannot be trusted or used any more: its
+	// process 1 is gone, does not answer, or does not keep to the protocol.
+	// There is nothing to do but to remove it.
+	ErrBroken = errors.New("broken sandbox")
 	// ErrStorageFull says that the disk has no room.
 	ErrStorageFull = errors.New("storage full")
 )
