@@ -55,6 +55,10 @@ type Options struct {
 	Log            *slog.Logger
 }
 
+func (o Options) engineDirs() engine.Dirs {
+	return engine.Dirs{Root: o.Paths.Root, Run: o.Paths.Run, Libexec: o.Libexec}
+}
+
 // daemon is a running shelld.
 type daemon struct {
 	opts    Options
@@ -155,6 +159,8 @@ func (d *daemon) stop(ctx context.Context, api *http.Server) error {
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	if all {
+		// More than systemd gives a stop by itself.
+		notify(d.log, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (2*shutdownBudget+drainBudget).Microseconds()))
 		errs = append(errs, d.removeSandboxes(ctx))
 	}
 	errs = append(errs, d.manager.Close()) //nolint:contextcheck // nothing ends this wait
@@ -256,7 +262,7 @@ func (d *daemon) defaults() server.Defaults {
 func (d *daemon) engineOptions() engine.Options {
 	c := d.opts.Config
 	return engine.Options{
-		Dirs:      engine.Dirs{Root: d.opts.Paths.Root, Run: d.opts.Paths.Run, Libexec: d.opts.Libexec},
+		Dirs:      d.opts.engineDirs(),
 		Address:   c.Engine.Address,
 		External:  d.opts.ExternalEngine,
 		HostPaths: c.Image.HostPaths,

@@ -61,31 +61,32 @@ With --root and --run it is a private instance that shares nothing with others.`
 }
 
 func (f *flags) serve(ctx context.Context, version string) error {
-	cfg, paths, err := f.load()
+	cfg, err := f.load()
 	if err != nil {
 		return err
 	}
-	log, err := f.logger()
+	opts, err := f.setUp(cfg)
 	if err != nil {
 		return err
 	}
-	libexec, err := f.findLibexec(cfg)
-	if err != nil {
-		return err
-	}
-	return Run(ctx, Options{
-		Config: cfg, Paths: paths, Libexec: libexec, ExternalEngine: f.externalEngine, Version: version, Log: log,
-	})
+	opts.ExternalEngine, opts.Version = f.externalEngine, version
+	return Run(ctx, opts)
 }
 
-// load reads the configuration and works out the places of this instance.
-func (f *flags) load() (*config.Config, config.Paths, error) {
-	cfg, err := config.Load(xdg.Host(), f.config)
-	if err != nil {
-		return nil, config.Paths{}, err
+// load reads the configuration.
+func (f *flags) load() (*config.Config, error) { return config.Load(xdg.Host(), f.config) }
+
+// setUp works out what both the daemon and its engine need to know.
+func (f *flags) setUp(cfg *config.Config) (opts Options, err error) {
+	opts.Config = cfg
+	if opts.Paths, err = config.FindPaths(xdg.Host(), cfg, f.root, f.run); err != nil {
+		return opts, err
 	}
-	paths, err := config.FindPaths(xdg.Host(), cfg, f.root, f.run)
-	return cfg, paths, err
+	if opts.Libexec, err = f.findLibexec(cfg); err != nil {
+		return opts, err
+	}
+	opts.Log, err = f.logger()
+	return opts, err
 }
 
 // findLibexec returns the folder of the bundle: the flag's, the file's, or

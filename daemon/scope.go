@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,6 +17,8 @@ import (
 const (
 	sandboxScope = "shelld-sandboxes"
 	cgroupMount  = "/sys/fs/cgroup"
+	// scopeBudget is how long systemd may take to make the scope.
+	scopeBudget = 5 * time.Second
 )
 
 // openTree finds this instance's place among the cgroups. On cgroup v2 under
@@ -26,6 +30,8 @@ func (d *daemon) openTree(ctx context.Context) (*limit.Tree, error) {
 	var stat unix.Statfs_t
 	if unix.Statfs(cgroupMount, &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC {
 		scope := fmt.Sprintf("%s-%s.scope", sandboxScope, name)
+		ctx, cancel := context.WithTimeoutCause(ctx, scopeBudget, errors.New("systemd did not answer in time"))
+		defer cancel()
 		parent, err := limit.StartScope(ctx, limit.ScopeOptions{Unit: scope, Hold: d.holdScope})
 		if err != nil {
 			d.log.WarnContext(ctx, "no scope of systemd for the sandboxes", "err", err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shelld/shelld/daemon/config"
 	"github.com/shelld/shelld/daemon/instance"
+	"github.com/shelld/shelld/rpc/socket/xdg"
 	"github.com/shelld/shelld/sandbox/engine"
 )
 
@@ -17,8 +18,11 @@ func (f *flags) configCommand() *cobra.Command {
 				if len(args) == 1 {
 					f.config = args[0]
 				}
-				cfg, _, err := f.load()
+				cfg, err := f.load()
 				if err != nil {
+					return err
+				}
+				if _, err := config.FindPaths(xdg.Host(), cfg, f.root, f.run); err != nil {
 					return err
 				}
 				for _, file := range cfg.Files() {
@@ -40,7 +44,7 @@ func (f *flags) configCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "dump", Short: "Print the values that apply and where each comes from", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				cfg, _, err := f.load()
+				cfg, err := f.load()
 				if err != nil {
 					return err
 				}
@@ -58,25 +62,27 @@ func (f *flags) engineCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "engine", Short: "Run the engine: containerd in namespaces of its own", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, paths, err := f.load()
-			if err != nil {
-				return err
+			// A daemon that starts its engine tells it all places; it has read
+			// the file that says them, and that may be another than ours.
+			cfg := config.Default()
+			if f.root == "" || f.run == "" || f.libexec == "" {
+				var err error
+				if cfg, err = f.load(); err != nil {
+					return err
+				}
 			}
-			log, err := f.logger()
-			if err != nil {
-				return err
-			}
-			libexec, err := f.findLibexec(cfg)
+			opts, err := f.setUp(cfg)
 			if err != nil {
 				return err
 			}
 			// The engine is often the first to use the folder.
-			if err := instance.Prepare(paths.Root); err != nil {
+			if err := instance.Prepare(opts.Paths.Root); err != nil {
 				return err
 			}
 			return engine.Run(cmd.Context(), engine.HostOptions{
-				Dirs:  engine.Dirs{Root: paths.Root, Run: paths.Run, Libexec: libexec},
-				Ready: func() { notify(log, "READY=1") }, Logger: log,
+				Dirs:   opts.engineDirs(),
+				Ready:  func() { notify(opts.Log, "READY=1") },
+				Logger: opts.Log,
 			})
 		},
 	}
