@@ -46,7 +46,8 @@ const (
 	undoBudget = 30 * time.Second
 	// startPatience is how long early callers wait for the daemon to be ready.
 	startPatience = 10 * time.Second
-	// insistEvery is how often storing the end of a call is tried again.
+	// insistEvery is how often storing the end of a call, or removing a container
+	// that could not be made, is tried again.
 	insistEvery = time.Second
 	// sweepEvery is how often old records are looked for.
 	sweepEvery = 10 * time.Minute

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // fail records that a sandbox is gone, unless it was meant to go.
@@ -68,12 +69,37 @@ func (m *Manager) release(e *entry) {
 }
 
 // discard removes every trace of a container, whatever state it is in.
+//
+// When that fails, as it does while the engine is away, it is tried again until
+// it succeeds or the daemon stops; the next one finishes it then.
 func (m *Manager) discard(ctx context.Context, e *entry) {
+	err := m.tryDiscard(ctx, e)
+	if err == nil {
+		return
+	}
+	m.log.WarnContext(ctx, "container not removed; trying again", "container_id", e.id, "err", err)
+	m.wg.Go(func() {
+		ticker := time.NewTicker(insistEvery)
+		defer ticker.Stop()
+		for err != nil {
+			select {
+			case <-ticker.C:
+			case <-m.stopped:
+				return
+			}
+			err = m.tryDiscard(context.Background(), e)
+		}
+		m.log.Info("container removed at last", "container_id", e.id)
+	})
+}
+
+func (m *Manager) tryDiscard(ctx context.Context, e *entry) error {
 	ctx, cancel := undo(ctx)
 	defer cancel()
-	if err := m.remove(ctx, e); err != nil && !errors.Is(err, ErrNotFound) {
-		m.log.WarnContext(ctx, "container not removed", "container_id", e.id, "err", err)
+	if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
+		return err
 	}
+	return nil
 }
 
 // Delete ends what runs in the container and removes it with all its data.

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -224,4 +226,31 @@ func TestStoppedDaemonLosesNoOutput(t *testing.T) {
 			t.Errorf("%d lines in %d bytes", n, len(out))
 		}
 	})
+}
+
+// TestBusyMachine: when others take all its time the daemon is late, but loses
+// nothing. It runs alone, for the other tests' sake.
+func TestBusyMachine(t *testing.T) {
+	asRoot.need(t)
+	for range 16 {
+		hog := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done")
+		hog.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := hog.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = errors.Join(hog.Process.Kill(), hog.Wait()) })
+	}
+	i := startInstance(t, asRoot)
+	id := create(t, i)
+	var commands []string
+	for n := range 64 {
+		commands = append(commands, fmt.Sprintf("echo %d; echo e%d >&2", n, n))
+	}
+	for range 6 {
+		for n, out := range call(t, i, in(id, commands...)).Output.Output {
+			if out.Stdout != fmt.Sprintln(n) || out.Stderr != fmt.Sprintf("e%d\n", n) {
+				t.Errorf("command %d: %q, %q", n, out.Stdout, out.Stderr)
+			}
+		}
+	}
 }

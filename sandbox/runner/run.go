@@ -133,6 +133,7 @@ func (r *run) await(ctx context.Context) (reason sandbox.Reason, ok bool) {
 	select {
 	case <-r.closed:
 	case <-drained.C:
+		r.catchUp(ctx)
 	case <-ctx.Done():
 		return "", false
 	}
