@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,12 +36,11 @@ func TestReconcile(t *testing.T) {
 		}
 		orphan := sandbox.NewID()
 		world.Backend.Plant(orphan)
-		world.Boxes.On(sandboxtest.OpOpen, func(ctx context.Context, id string) error {
-			if id != string(hung.ID) {
-				return nil
+		world.Boxes.On(sandboxtest.OpOpen, func(_ context.Context, id string) error {
+			if id == string(hung.ID) {
+				return fmt.Errorf("%w: its guest hangs", sandbox.ErrBroken)
 			}
-			<-ctx.Done() // it has a budget
-			return context.Cause(ctx)
+			return nil
 		})
 
 		h := manage(t, world, policy())

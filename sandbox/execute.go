@@ -205,7 +205,7 @@ func (m *Manager) place(ctx context.Context, a *ActiveCall) (*entry, Box, error)
 			return nil, nil, NotFound("container", string(spec.ContainerID))
 		}
 		if e.box == nil {
-			return nil, nil, failedContainer(e.container)
+			return nil, nil, unusable(e.container)
 		}
 		e.container.LastActiveAt = now
 		e.active[a] = struct{}{}
@@ -220,7 +220,7 @@ func (m *Manager) place(ctx context.Context, a *ActiveCall) (*entry, Box, error)
 	call, box := a.call, e.box
 	m.mu.Unlock()
 	if box == nil {
-		return e, nil, failedContainer(m.snapshot(e))
+		return e, nil, unusable(m.snapshot(e))
 	}
 	return e, box, m.opts.Store.PutCall(ctx, call)
 }

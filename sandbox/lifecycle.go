@@ -136,6 +136,7 @@ func (m *Manager) start(ctx context.Context, e *entry) error {
 // attach puts a started sandbox into its entry and watches over it.
 func (m *Manager) attach(e *entry, c Container, box Box) {
 	m.mu.Lock()
+	c.LastActiveAt = e.container.LastActiveAt // it may have been looked at meanwhile
 	e.container, e.box = c, box
 	m.mu.Unlock()
 	m.wg.Go(func() {

@@ -93,7 +93,8 @@ type operation struct{ cancel context.CancelCauseFunc }
 type entry struct {
 	id        ID // of container; never changes
 	container Container
-	// box is nil unless the container is running.
+	// box is nil unless the container is running, and also when its sandbox
+	// runs but could not be adopted yet.
 	box Box
 	// active are the calls whose commands run, or are about to run, in it.
 	active map[*ActiveCall]struct{}

@@ -34,13 +34,15 @@ func (m *Manager) fail(e *entry, box Box) {
 	ctx, cancel := undo(context.Background())
 	defer cancel()
 	m.log.WarnContext(ctx, "container failed", "container_id", c.ID, "err", reason)
-	err := errors.Join(m.opts.Store.PutContainer(ctx, c), m.opts.Backend.Delete(ctx, c.ID))
+	err := m.opts.Store.PutContainer(ctx, c)
+	undead := m.opts.Backend.Delete(ctx, c.ID)
 	for _, a := range active { // their commands are over now; Close would take their results away
 		_ = await(ctx, a.done)
 	}
-	if err := errors.Join(err, box.Close(), m.opts.Boxes.Remove(ctx, c.ID)); err != nil {
+	if err := errors.Join(err, undead, box.Close()); err != nil {
 		m.log.WarnContext(ctx, "failed container not cleaned up", "container_id", c.ID, "err", err)
 	}
+	m.cleanUp(ctx, c.ID)
 }
 
 // claimLocked makes the caller the only one that takes the container out of
@@ -67,12 +69,19 @@ func (m *Manager) release(e *entry) {
 	e.busy = nil
 }
 
-// discard removes every trace of a container, whatever state it is in.
+// discard removes every trace of a container, whatever state it is in; if that
+// does not work now, later in the background.
 func (m *Manager) discard(ctx context.Context, e *entry) {
 	ctx, cancel := undo(ctx)
 	defer cancel()
 	if err := m.remove(ctx, e); err != nil && !errors.Is(err, ErrNotFound) {
-		m.log.WarnContext(ctx, "container not removed", "container_id", e.id, "err", err)
+		m.log.WarnContext(ctx, "container not removed yet; trying again", "container_id", e.id, "err", err)
+		m.persist("remove "+string(e.id), func(ctx context.Context) error {
+			if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
+				return err
+			}
+			return nil
+		})
 	}
 }
 

@@ -54,7 +54,11 @@ func callIDConflict(callID string) *Error {
 	}
 }
 
-func failedContainer(c Container) *Error {
+// unusable says why no command can run in a container that is there.
+func unusable(c Container) *Error {
+	if c.Status == StatusRunning {
+		return Unavailable(CodeEngineUnavailable, nil, "the sandbox of container %s runs but cannot be reached for now; shelld keeps trying", c.ID)
+	}
 	return &Error{
 		Class: ErrInvalid, Code: CodeContainerFailed,
 		Message: fmt.Sprintf("container %s has failed: %s; delete it and create another", c.ID, c.StatusReason),
