@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,6 +181,35 @@ func TestNeverReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.create()
+	})
+}
+
+// A call that is interrupted by a stop must not be sent again, unlike one of
+// which nothing had been started: that leaves nothing.
+func TestCallsAtStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		h := manage(t, world, policy())
+		c := h.create()
+		started := h.run(in(c, "a", "hang"))
+		world.Backend.On(sandboxtest.OpCreate, sandboxtest.Hang())
+		early := make(chan error)
+		go func() { _, err := h.Run(t.Context(), auto("b", "exit 0")); early <- err }()
+		synctest.Wait()
+		h.close()
+		_, err := started.Wait(t.Context())
+		e, ok := errors.AsType[*sandbox.Error](err)
+		if !ok || e.Code != sandbox.CodeNotReady || !e.NoRetry || !strings.Contains(e.Message, string(started.Call().ID)) {
+			t.Errorf("interrupted call: %+v, want it not to be sent again, and its id", err)
+		}
+		if e, ok := errors.AsType[*sandbox.Error](<-early); !ok || e.Code != sandbox.CodeNotReady || e.NoRetry {
+			t.Errorf("call that did not start: %+v, want it to be sent again", e)
+		}
+		world.Backend.On(sandboxtest.OpCreate, nil)
+		h = manage(t, world, policy())
+		wantEnd(t, h.finish(in(c, "a", "hang")), sandbox.CallFailed, sandbox.ReasonLost)
+		wantEnd(t, h.finish(auto("b", "exit 0")), sandbox.CallCompleted, sandbox.ReasonExit)
 	})
 }
 

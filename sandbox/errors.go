@@ -71,6 +71,9 @@ type Error struct {
 	Message string
 	// RetryAfter is when trying again makes sense. Zero: no advice.
 	RetryAfter time.Duration
+	// NoRetry says that the request must not be repeated as it is, although
+	// errors of this class may be: a part of it has been done.
+	NoRetry bool
 	// Cause is the underlying error, for the log. May be nil.
 	Cause error
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -98,15 +97,16 @@ func (m *Manager) execute(ctx context.Context, a *ActiveCall) {
 		err = nil
 	}
 	var unstored error
+	mine := !errors.Is(err, errInterrupted) // else the next daemon ends the call
 	if err == nil {
 		call.Status, call.CompletedAt = verdict(call.Results), m.now()
 		unstored = m.record(ctx, call)
-	} else if !errors.Is(err, errClosed) {
+	} else if mine {
 		err = errors.Join(err, m.forget(ctx, call.ID))
 	}
 	m.settle(a, e, call, err)
 
-	if e != nil && call.Spec.Auto != nil && (call.Spec.DeleteAfter || err != nil) && !errors.Is(err, errClosed) {
+	if e != nil && call.Spec.Auto != nil && (call.Spec.DeleteAfter || err != nil) && mine {
 		m.discard(ctx, e)
 	}
 	if unstored != nil {
@@ -147,105 +147,6 @@ func (m *Manager) insist(ctx context.Context, call Call, err error) {
 		err = m.record(ctx, call)
 	}
 	m.log.InfoContext(ctx, "end of a call recorded at last", "call_id", call.ID)
-}
-
-// begin finds or makes the container and starts every command in it. A
-// command that the sandbox failed to start has its error in lost.
-func (m *Manager) begin(ctx context.Context, a *ActiveCall) (e *entry, lost []error, err error) {
-	e, box, err := m.place(ctx, a)
-	if err != nil {
-		return e, nil, err
-	}
-	call := a.Call()
-	runs := make([]Run, len(call.Spec.Commands))
-	lost = make([]error, len(runs))
-	start := func(i int) {
-		runs[i], lost[i] = box.Start(ctx, Command{
-			Call: call.ID, Index: i, Text: call.Spec.Commands[i], Env: call.Spec.Env, Dir: call.Spec.Dir,
-			Stdin: call.Spec.Stdin, Timeout: call.Spec.Timeout, MaxOutput: call.Spec.MaxOutput,
-		})
-	}
-	var wg sync.WaitGroup
-	for i := 1; i < len(runs); i++ {
-		wg.Go(func() { start(i) })
-	}
-	start(0)
-	wg.Wait()
-
-	for _, lostErr := range lost {
-		if errors.Is(lostErr, ErrInvalid) {
-			err = lostErr
-		}
-	}
-	if err != nil {
-		endAll(runs, ReasonCanceled)
-		for _, run := range runs {
-			if run != nil {
-				<-run.Closed() // nothing writes to its streams from now on
-				run.Close()
-			}
-		}
-		return e, nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a.runs = runs
-	return e, lost, nil
-}
-
-// place finds the call's container, or makes it, and books the call in.
-func (m *Manager) place(ctx context.Context, a *ActiveCall) (*entry, Box, error) {
-	spec := a.Call().Spec
-	if spec.Auto == nil {
-		now := m.now()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		e := m.entries[spec.ContainerID]
-		if e == nil || !e.visible() {
-			return nil, nil, NotFound("container", string(spec.ContainerID))
-		}
-		if e.box == nil {
-			return nil, nil, unusable(e.container)
-		}
-		e.container.LastActiveAt = now
-		e.active[a] = struct{}{}
-		return e, e.box, nil
-	}
-	e, err := m.create(ctx, *spec.Auto, a)
-	if err != nil {
-		return nil, nil, err
-	}
-	m.mu.Lock()
-	a.call.ContainerID = e.id
-	call, box := a.call, e.box
-	m.mu.Unlock()
-	if box == nil {
-		return e, nil, unusable(m.snapshot(e))
-	}
-	return e, box, m.opts.Store.PutCall(ctx, call)
-}
-
-// collect waits for the commands and returns their results. When ctx is
-// canceled it ends them first, but not when the daemon stops: they are the
-// next daemon's then.
-func (m *Manager) collect(ctx context.Context, a *ActiveCall, lost []error) ([]Result, error) {
-	results := make([]Result, len(a.runs))
-	for i, run := range a.runs {
-		if run == nil {
-			results[i] = notStarted(lost[i])
-			continue
-		}
-		if await(ctx, run.Done()) != nil {
-			if errors.Is(context.Cause(ctx), errClosed) {
-				return nil, errClosed
-			}
-			endAll(a.runs[i:], ReasonCanceled)
-			<-run.Done()
-		}
-		results[i] = run.Result()
-		results[i].StdoutMeta, results[i].StderrMeta = run.Streams()
-	}
-	return results, nil
 }
 
 // settle publishes how the call ended and lets its waiters go.
@@ -309,14 +210,6 @@ func (m *Manager) drop(a *ActiveCall) {
 	for _, run := range runs {
 		if run != nil {
 			run.Close()
-		}
-	}
-}
-
-func endAll(runs []Run, reason Reason) {
-	for _, run := range runs {
-		if run != nil {
-			run.End(reason)
 		}
 	}
 }

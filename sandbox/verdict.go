@@ -36,7 +36,8 @@ func verdict(results []Result) CallStatus {
 	return status
 }
 
-// notStarted returns the result of a command that err kept from starting.
+// notStarted returns the result of a command that err kept from starting, as
+// far as is known.
 func notStarted(err error) Result {
 	if errors.Is(err, errCanceled) || errors.Is(err, errAbandoned) {
 		return Result{
@@ -44,7 +45,19 @@ func notStarted(err error) Result {
 			Note: "canceled before it started",
 		}
 	}
-	return Lost("the sandbox did not start the command: " + err.Error())
+	return Lost("its sandbox did not answer when it was started; whether it ran is not known: " + err.Error())
+}
+
+// errInterrupted marks the error of a call that the next daemon ends.
+var errInterrupted = errors.New("interrupted")
+
+// interrupted is what the clients of a call are told whose commands have, or
+// may have, been started when the daemon stops.
+func interrupted(id CallID) *Error {
+	return &Error{
+		Class: ErrUnavailable, Code: CodeNotReady, NoRetry: true, Cause: errInterrupted,
+		Message: fmt.Sprintf("shelld stopped while shell call %s ran; sent again its commands might run twice; when shelld is back, GET /v1/shell_calls/%s says what became of it", id, id),
+	}
 }
 
 func callIDConflict(callID string) *Error {
