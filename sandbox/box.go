@@ -112,4 +112,6 @@ type Outputs interface {
 	Open(call CallID, index int, stream Stream, meta json.RawMessage) (Output, error)
 	// Remove removes all streams of a call.
 	Remove(call CallID) error
+	// Prune removes the streams of all calls that are not known.
+	Prune(known func(CallID) bool) error
 }

@@ -270,6 +270,7 @@ func TestMaxRuns(t *testing.T) {
 		p.MaxRuns = 3
 		h := manage(t, sandboxtest.New(), p)
 		c := h.create()
+		ended := h.finish(in(c, "ended", "exit 0"))
 		a := h.run(in(c, "a", "hang", "hang"))
 		_, err := h.Run(t.Context(), in(c, "b", "hang", "hang"))
 		wantCode(t, err, sandbox.ErrExhausted, sandbox.CodeTooManyRuns)
@@ -277,6 +278,13 @@ func TestMaxRuns(t *testing.T) {
 			t.Error("no advice when to try again")
 		}
 		b := h.run(in(c, "b", "hang"))
+		_, err = h.Run(t.Context(), in(c, "more", "hang", "hang", "hang", "hang"))
+		wantCode(t, err, sandbox.ErrInvalid, sandbox.CodeAboveCeiling) // it never could
+		if again := h.finish(in(c, "ended", "exit 0")); again.ID != ended.ID {
+			t.Error("a retry of an ended call is another one")
+		}
+		_, err = h.Run(t.Context(), in(c, "ended", "exit 1"))
+		wantCode(t, err, sandbox.ErrExhausted, sandbox.CodeTooManyRuns)
 		h.wait(a)
 		h.wait(b)
 		// Calls that fail give their places back, too.
@@ -424,6 +432,9 @@ func TestEndStoredLater(t *testing.T) {
 		if got, err := h.Call(t.Context(), call.ID); err != nil || got.Status != sandbox.CallCompleted {
 			t.Errorf("retrieved %s, %v; want the end from memory", got.Status, err)
 		}
+		if again := h.finish(in(c, "a", "out x")); again.ID != call.ID || again.Status != sandbox.CallCompleted {
+			t.Errorf("sent again it is %s, %s; want the end from memory", again.ID, again.Status)
+		}
 		h.world.Store.On(sandboxtest.OpPutCall, nil)
 		pass(time.Minute)
 		wantEnd(t, h.stored(call.ID), sandbox.CallCompleted, sandbox.ReasonExit)
@@ -462,9 +473,10 @@ func TestFingerprint(t *testing.T) {
 	base := auto("a", "one", "two")
 	base.Env = map[string]string{"A": "1", "B": "2"}
 	same := auto("b", "one", "two")
+	same.Background = true
 	same.Env = map[string]string{"B": "2", "A": "1"}
 	if base.Fingerprint() != same.Fingerprint() {
-		t.Error("the call id or the order of a map counts")
+		t.Error("the call id, the order of a map or who waits counts")
 	}
 	empty := base
 	empty.Env = map[string]string{}

@@ -213,6 +213,93 @@ func TestCallsAtStop(t *testing.T) {
 	})
 }
 
+// Until it is known what became of calls that were under way, nobody is told
+// that they run. Those that had ended before are served.
+func TestCallsBeforeReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		before := manage(t, world, policy())
+		c := before.create()
+		ended := before.finish(in(c, "a", "out x"))
+		open := before.run(in(c, "b", "hang")).Call().ID
+		before.close()
+		h := unready(t, world, policy())
+		if call, err := h.Call(t.Context(), ended.ID); err != nil || call.Status != sandbox.CallCompleted {
+			t.Errorf("ended call: %s, %v", call.Status, err)
+		}
+		if call, err := h.Cancel(t.Context(), ended.ID); err != nil || call.Status != sandbox.CallCompleted {
+			t.Errorf("cancel of ended call: %s, %v", call.Status, err)
+		}
+		if got := readAll(t, h, ended.ID, 0, sandbox.Stdout); got != "x" {
+			t.Errorf("output of ended call: %q", got)
+		}
+		calls := map[string]func() error{
+			"call":   func() error { _, err := h.Call(t.Context(), open); return err },
+			"cancel": func() error { _, err := h.Cancel(t.Context(), open); return err },
+			"output": func() error { _, err := h.Output(t.Context(), open, 0, sandbox.Stdout); return err },
+			"stdin":  func() error { _, err := h.Stdin(t.Context(), open, 0); return err },
+			"calls":  func() error { _, _, err := h.Calls(t.Context(), sandbox.Query{Limit: 1}); return err },
+		}
+		for name, call := range calls {
+			began := time.Now()
+			wantCode(t, call(), sandbox.ErrUnavailable, sandbox.CodeNotReady)
+			if got := time.Since(began); got != 10*time.Second {
+				t.Errorf("%s: told after %s", name, got)
+			}
+		}
+		canceled := make(chan sandbox.Call)
+		go func() { call, _ := h.Cancel(t.Context(), open); canceled <- call }()
+		pass(time.Second)
+		if err := h.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantEnd(t, <-canceled, sandbox.CallFailed, sandbox.ReasonLost)
+	})
+}
+
+// While the end of a lost call is not recorded, nobody is told that it runs.
+func TestLostUnrecorded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		before := manage(t, world, policy())
+		c := before.create()
+		id := before.run(in(c, "a", "hang")).Call().ID
+		before.close()
+		world.Store.On(sandboxtest.OpPutCall, sandboxtest.Fail(sandboxtest.ErrBroken))
+		h := manage(t, world, policy())
+		_, err := h.Run(t.Context(), in(c, "a", "hang"))
+		wantCode(t, err, sandbox.ErrUnavailable, sandbox.CodeNotReady)
+		_, err = h.Cancel(t.Context(), id)
+		wantCode(t, err, sandbox.ErrUnavailable, sandbox.CodeNotReady)
+		world.Store.On(sandboxtest.OpPutCall, nil)
+		pass(time.Minute)
+		wantEnd(t, h.finish(in(c, "a", "hang")), sandbox.CallFailed, sandbox.ReasonLost)
+	})
+}
+
+// Output that a daemon left which was killed in the middle of a removal goes at
+// the next start; that of known calls stays.
+func TestOutputWithoutCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		before := manage(t, world, policy())
+		call := before.finish(in(before.create(), "a", "out x"))
+		before.close()
+		world.Outputs.Plant(sandbox.NewCallID())
+		h := manage(t, world, policy())
+		synctest.Wait()
+		if n := world.Outputs.Calls(); n != 1 {
+			t.Errorf("%d calls with output, want the known one", n)
+		}
+		if got := readAll(t, h, call.ID, 0, sandbox.Stdout); got != "x" {
+			t.Errorf("output of the known call: %q", got)
+		}
+	})
+}
+
 // Close tells everyone who waits, breaks off creates, and lets sandboxes live.
 func TestClose(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,11 @@ func (m *Manager) Run(ctx context.Context, spec CallSpec) (*ActiveCall, error) {
 		return nil, err
 	}
 	a, err := m.enter(ctx, spec)
+	if errors.Is(err, ErrExhausted) {
+		if a := m.ended(ctx, spec); a != nil {
+			return a, nil // it runs nothing
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -28,6 +33,17 @@ func (m *Manager) Run(ctx context.Context, spec CallSpec) (*ActiveCall, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// ended returns the call that spec means if it has ended, or else nil.
+func (m *Manager) ended(ctx context.Context, spec CallSpec) *ActiveCall {
+	call, err := m.opts.Store.CallByKey(ctx, string(spec.ContainerID), spec.CallID)
+	if err != nil || call.Status == CallInProgress || call.Fingerprint != spec.Fingerprint() {
+		return nil
+	}
+	over := make(chan struct{})
+	close(over)
+	return &ActiveCall{m: m, id: call.ID, call: call, waiters: 1, started: over, done: over}
 }
 
 // enter finds the active call that spec means or starts a new one.
@@ -46,6 +62,12 @@ func (m *Manager) enter(ctx context.Context, spec CallSpec) (*ActiveCall, error)
 		}
 		a.joinLocked()
 		return a, nil
+	}
+	if most := m.opts.Policy.MaxRuns; len(spec.Commands) > most {
+		return nil, &Error{
+			Class: ErrInvalid, Code: CodeAboveCeiling, Param: "action.commands",
+			Message: fmt.Sprintf("the call has %d commands and at most %d may run at once (limits.max_runs); send fewer in one call", len(spec.Commands), most),
+		}
 	}
 	if m.runs+len(spec.Commands) > m.opts.Policy.MaxRuns {
 		return nil, &Error{
@@ -78,6 +100,9 @@ func (m *Manager) execute(ctx context.Context, a *ActiveCall) {
 	existing, added, err := m.opts.Store.AddCall(ctx, a.key.scope, call)
 	if err == nil && !added && existing.Fingerprint != call.Fingerprint {
 		err = callIDConflict(call.Spec.CallID)
+	}
+	if err == nil && !added && existing.Status == CallInProgress {
+		err = unsettled(existing)
 	}
 	if err != nil || !added {
 		m.settle(a, nil, existing, err)
@@ -128,7 +153,16 @@ func (m *Manager) record(ctx context.Context, call Call) error {
 func (m *Manager) forget(ctx context.Context, id CallID) error {
 	ctx, cancel := undo(ctx)
 	defer cancel()
-	return errors.Join(m.opts.Store.DeleteCall(ctx, id), m.opts.Outputs.Remove(id))
+	return m.deleteCall(ctx, id)
+}
+
+// deleteCall removes a call with its output. The record goes last, since
+// nothing finds the output without it.
+func (m *Manager) deleteCall(ctx context.Context, id CallID) error {
+	if err := m.opts.Outputs.Remove(id); err != nil {
+		return err
+	}
+	return m.opts.Store.DeleteCall(ctx, id)
 }
 
 // insist stores the end of a call that could not be stored at once, since the
@@ -155,7 +189,9 @@ func (m *Manager) settle(a *ActiveCall, e *entry, call Call, err error) {
 	defer m.mu.Unlock()
 	m.runs -= len(a.call.Spec.Commands)
 	a.call, a.err = call, err
-	delete(m.byKey, a.key)
+	if err != nil {
+		m.forgetKeyLocked(a) // else not before its end is stored
+	}
 	if e != nil {
 		delete(e.active, a)
 		e.container.LastActiveAt = m.now()
@@ -201,10 +237,18 @@ func (m *Manager) followStreams(ctx context.Context, a *ActiveCall, call Call) {
 	}
 }
 
+// forgetKeyLocked lets the key of a call mean another one.
+func (m *Manager) forgetKeyLocked(a *ActiveCall) {
+	if m.byKey[a.key] == a {
+		delete(m.byKey, a.key)
+	}
+}
+
 // drop forgets a call that needs no more memory.
 func (m *Manager) drop(a *ActiveCall) {
 	m.mu.Lock()
 	delete(m.calls, a.id)
+	m.forgetKeyLocked(a)
 	runs := a.runs
 	m.mu.Unlock()
 	for _, run := range runs {

@@ -48,6 +48,8 @@ const (
 	startPatience = 10 * time.Second
 	// insistEvery is how often storing the end of a call is tried again.
 	insistEvery = time.Second
+	// maxGone is how many removed containers a list can be continued after.
+	maxGone = 1000
 	// sweepEvery is how often old records are looked for.
 	sweepEvery = 10 * time.Minute
 )
@@ -78,8 +80,11 @@ type Manager struct {
 	notReady error
 	settled  chan struct{}
 	entries  map[ID]*entry
-	calls    map[CallID]*ActiveCall
-	// byKey finds the active call of a scope and a caller's own call id.
+	// gone are the places of the containers removed last, at most maxGone.
+	gone  []place
+	calls map[CallID]*ActiveCall
+	// byKey finds the call of a scope and a caller's own call id that is active,
+	// or whose end is not stored yet.
 	byKey map[callKey]*ActiveCall
 	runs  int
 	// operations are what working waits for, with the means to end them.

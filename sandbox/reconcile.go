@@ -93,9 +93,27 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		m.markLost(ctx, call)
 	}
 	m.SetNotReady(nil)
+	m.wg.Go(m.pruneOutputs) //nolint:contextcheck // it outlives the start
 	m.log.InfoContext(ctx, "reconciled", "adopted", adopted.Load(), "failed", failed.Load(),
 		"adopted_later", later.Load(), "removed", removed.Load(), "lost_calls", len(open))
 	return nil
+}
+
+// pruneOutputs removes the output that a daemon left which was killed between
+// removing a call's record and its output, or the other way around.
+func (m *Manager) pruneOutputs() {
+	ctx, end, err := m.operate(context.Background())
+	if err != nil {
+		return
+	}
+	defer end()
+	err = m.opts.Outputs.Prune(func(id CallID) bool { // a call has its record before it has output
+		_, err := m.opts.Store.Call(ctx, id)
+		return !errors.Is(err, ErrNotFound)
+	})
+	if err != nil {
+		m.log.WarnContext(ctx, "output without a call not removed", "err", err)
+	}
 }
 
 // markLost ends the record of a call that was under way when an earlier daemon

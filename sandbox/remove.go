@@ -103,21 +103,29 @@ func (m *Manager) Delete(ctx context.Context, id ID) error {
 
 func (m *Manager) remove(ctx context.Context, e *entry) error {
 	m.mu.Lock()
-	claimed := m.claimLocked(e)
+	before, claimed := m.condemnLocked(e)
 	m.mu.Unlock()
 	if !claimed {
 		return NotFound("container", string(e.id))
 	}
-	return m.removeClaimed(ctx, e)
+	return m.removeCondemned(ctx, e, before)
 }
 
-// removeClaimed removes a container that the caller has claimed, and releases
-// it.
-func (m *Manager) removeClaimed(ctx context.Context, e *entry) error {
+// condemnLocked is claimLocked for a removal: from now on no call comes to the
+// container. It returns the container's status until now.
+func (m *Manager) condemnLocked(e *entry) (before Status, claimed bool) {
+	if !m.claimLocked(e) {
+		return "", false
+	}
+	before, e.container.Status = e.container.Status, StatusDeleting
+	return before, true
+}
+
+// removeCondemned removes a container that the caller has condemned, and
+// releases it. When it fails the container has the status before again.
+func (m *Manager) removeCondemned(ctx context.Context, e *entry, before Status) error {
 	defer m.release(e)
 	m.mu.Lock()
-	before := e.container.Status
-	e.container.Status = StatusDeleting
 	c, box, active := e.container, e.box, slices.Collect(maps.Keys(e.active))
 	m.mu.Unlock()
 
@@ -153,7 +161,7 @@ func (m *Manager) removeClaimed(ctx context.Context, e *entry) error {
 		e.container.StatusReason = "its removal was not finished: " + err.Error()
 		return err
 	}
-	delete(m.entries, c.ID)
+	m.forgetEntryLocked(e)
 	return nil
 }
 

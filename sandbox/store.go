@@ -26,6 +26,9 @@ type Store interface {
 	DeleteCall(ctx context.Context, id CallID) error
 	// Call returns the call or an [ErrNotFound] error.
 	Call(ctx context.Context, id CallID) (Call, error)
+	// CallByKey returns the call with that scope and CallSpec.CallID, or an
+	// [ErrNotFound] error.
+	CallByKey(ctx context.Context, scope, callID string) (Call, error)
 	// Calls returns a page of calls and whether there are more. An After that
 	// does not exist is an [ErrInvalid] error.
 	Calls(ctx context.Context, q Query) (page []Call, more bool, err error)

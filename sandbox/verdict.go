@@ -9,10 +9,11 @@ import (
 	"syscall"
 )
 
-// Fingerprint is a hash of all that the caller asked for but the call id. Two
-// specs with equal fingerprints ask for the same.
+// Fingerprint is a hash of all that the caller asked for but the call id and
+// whether it waits for the end. Two specs with equal fingerprints ask for the
+// same.
 func (s CallSpec) Fingerprint() string {
-	s.CallID = ""
+	s.CallID, s.Background = "", false
 	text, err := json.Marshal(s) // maps are written in key order
 	if err != nil {
 		return "" // cannot be: the type has no values that JSON lacks
@@ -58,6 +59,11 @@ func interrupted(id CallID) *Error {
 		Class: ErrUnavailable, Code: CodeNotReady, NoRetry: true, Cause: errInterrupted,
 		Message: fmt.Sprintf("shelld stopped while shell call %s ran; sent again its commands might run twice; when shelld is back, GET /v1/shell_calls/%s says what became of it", id, id),
 	}
+}
+
+// unsettled says that the end of a call is not in its record yet.
+func unsettled(c Call) *Error {
+	return Unavailable(CodeNotReady, nil, "shell call %s has ended, but its end could not be recorded yet; try again", c.ID)
 }
 
 func callIDConflict(callID string) *Error {

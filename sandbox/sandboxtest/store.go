@@ -146,6 +146,18 @@ func (s *Store) Call(_ context.Context, id sandbox.CallID) (sandbox.Call, error)
 	return sandbox.Call{}, sandbox.NotFound("shell call", string(id))
 }
 
+// CallByKey implements [sandbox.Store].
+func (s *Store) CallByKey(_ context.Context, scope, callID string) (sandbox.Call, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, stored := range s.calls {
+		if stored.scope == scope && stored.call.Spec.CallID == callID {
+			return clone(stored.call)
+		}
+	}
+	return sandbox.Call{}, sandbox.NotFound("shell call", callID)
+}
+
 // Calls implements [sandbox.Store].
 func (s *Store) Calls(_ context.Context, q sandbox.Query) (page []sandbox.Call, more bool, err error) {
 	s.mu.Lock()

@@ -23,6 +23,7 @@ func RunStore(t *testing.T, open func(t *testing.T) sandbox.Store) {
 		"order of containers":    storeContainerOrder,
 		"calls":                  storeCalls,
 		"same call id":           storeSameCallID,
+		"call by its key":        storeCallByKey,
 		"same call id at once":   storeSameCallIDAtOnce,
 		"pages":                  storePages,
 		"pages of a selection":   storeSelection,
@@ -123,6 +124,20 @@ func storeContainers(suite storeSuite) {
 	list, err = s.Containers(ctx)
 	must(t, err)
 	same(t, "number of containers", len(list), 0)
+}
+
+func storeCallByKey(suite storeSuite) {
+	t, s := suite.t, suite.store
+	c := sampleCall(sandbox.NewID(), "a")
+	add(t, s, "scope", c)
+	got, err := s.CallByKey(t.Context(), "scope", "a")
+	must(t, err)
+	same(t, "calls", got, c)
+	for _, key := range [][2]string{{"scope", "b"}, {"", "a"}, {"SCOPE", "a"}} {
+		if _, err := s.CallByKey(t.Context(), key[0], key[1]); !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("call with key %q: %v, want ErrNotFound", key, err)
+		}
+	}
 }
 
 func storeContainerOrder(suite storeSuite) {
