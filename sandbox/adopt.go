@@ -17,7 +17,7 @@ func (m *Manager) adopt(ctx context.Context, e *entry, instance Instance) error 
 		return err
 	}
 	m.log.WarnContext(ctx, "container not adopted yet; trying again", "container_id", e.id, "err", err)
-	m.persist("adopt "+string(e.id), func(ctx context.Context) error { return m.adoptAgain(ctx, e) })
+	m.persist(ctx, "adopt "+string(e.id), func(ctx context.Context) error { return m.adoptAgain(ctx, e) })
 	return err
 }
 
@@ -97,7 +97,7 @@ func (m *Manager) cleanUp(ctx context.Context, id ID) {
 	defer cancel()
 	if err := m.removeBox(ctx, id); err != nil {
 		m.log.WarnContext(ctx, "sandbox not removed yet; trying again", "container_id", id, "err", err)
-		m.persist("remove "+string(id), func(ctx context.Context) error { return m.removeBoxAgain(ctx, id) })
+		m.persist(ctx, "remove "+string(id), func(ctx context.Context) error { return m.removeBoxAgain(ctx, id) })
 	}
 }
 

@@ -34,12 +34,16 @@ func (m *Manager) begin(ctx context.Context, a *ActiveCall) (e *entry, lost []er
 	start(0)
 	wg.Wait()
 
-	if refused := refusal(lost); refused != nil && !errors.Is(context.Cause(ctx), errClosed) {
+	stopping := errors.Is(context.Cause(ctx), errClosed)
+	if refused := refusal(lost); refused != nil && !stopping {
 		return e, nil, m.takeBack(ctx, runs, refused)
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	a.runs = runs
+	m.mu.Unlock()
+	if stopping { // also of what ctx kept from starting it is not known
+		return e, nil, interrupted(call.ID)
+	}
 	return e, lost, nil
 }
 

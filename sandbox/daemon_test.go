@@ -213,6 +213,26 @@ func TestCallsAtStop(t *testing.T) {
 	})
 }
 
+// The same goes for a call that a stop meets while its commands are started.
+func TestCallStartingAtStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		h := manage(t, world, policy())
+		c := h.create()
+		world.Boxes.On(sandboxtest.OpStart, sandboxtest.Hang())
+		errs := make(chan error)
+		go func() { _, err := h.Run(t.Context(), in(c, "a", "exit 0")); errs <- err }()
+		synctest.Wait()
+		h.close()
+		if e, ok := errors.AsType[*sandbox.Error](<-errs); !ok || e.Code != sandbox.CodeNotReady || !e.NoRetry {
+			t.Errorf("call that was starting: %+v, want it not to be sent again", e)
+		}
+		world.Boxes.On(sandboxtest.OpStart, nil)
+		wantEnd(t, manage(t, world, policy()).finish(in(c, "a", "exit 0")), sandbox.CallFailed, sandbox.ReasonLost)
+	})
+}
+
 // Until it is known what became of calls that were under way, nobody is told
 // that they run. Those that had ended before are served.
 func TestCallsBeforeReady(t *testing.T) {

@@ -15,8 +15,10 @@ const (
 )
 
 // persist tries again in the background, at growing pauses, until try succeeds
-// or the Manager takes no more work; the next daemon goes on with it then.
-func (m *Manager) persist(what string, try func(ctx context.Context) error) {
+// or the Manager takes no more work; the next daemon goes on with it then. It
+// outlives ctx.
+func (m *Manager) persist(ctx context.Context, what string, try func(ctx context.Context) error) {
+	ctx = context.WithoutCancel(ctx)
 	m.wg.Go(func() {
 		for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 			select {
@@ -24,7 +26,7 @@ func (m *Manager) persist(what string, try func(ctx context.Context) error) {
 			case <-m.stopped:
 				return
 			}
-			ctx, end, err := m.operate(context.Background())
+			ctx, end, err := m.operate(ctx)
 			if err != nil {
 				return
 			}

@@ -93,7 +93,7 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		m.markLost(ctx, call)
 	}
 	m.SetNotReady(nil)
-	m.wg.Go(m.pruneOutputs) //nolint:contextcheck // it outlives the start
+	m.wg.Go(m.pruneOutputs)
 	m.log.InfoContext(ctx, "reconciled", "adopted", adopted.Load(), "failed", failed.Load(),
 		"adopted_later", later.Load(), "removed", removed.Load(), "lost_calls", len(open))
 	return nil
@@ -126,6 +126,6 @@ func (m *Manager) markLost(ctx context.Context, call Call) {
 	call.Status, call.CompletedAt = verdict(call.Results), m.now()
 	if err := m.opts.Store.PutCall(ctx, call); err != nil {
 		m.log.WarnContext(ctx, "lost call not recorded yet; trying again", "call_id", call.ID, "err", err)
-		m.persist("record "+string(call.ID), func(ctx context.Context) error { return m.opts.Store.PutCall(ctx, call) })
+		m.persist(ctx, "record "+string(call.ID), func(ctx context.Context) error { return m.opts.Store.PutCall(ctx, call) })
 	}
 }

@@ -76,7 +76,7 @@ func (m *Manager) discard(ctx context.Context, e *entry) {
 	defer cancel()
 	if err := m.remove(ctx, e); err != nil && !errors.Is(err, ErrNotFound) {
 		m.log.WarnContext(ctx, "container not removed yet; trying again", "container_id", e.id, "err", err)
-		m.persist("remove "+string(e.id), func(ctx context.Context) error {
+		m.persist(ctx, "remove "+string(e.id), func(ctx context.Context) error {
 			if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
 				return err
 			}
