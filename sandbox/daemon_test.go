@@ -430,10 +430,15 @@ func TestSweep(t *testing.T) {
 		if err != nil || len(records) != 1 || !records[0].LastActiveAt.Equal(touched) {
 			t.Errorf("records %+v, %v; want the last activity in them", records, err)
 		}
+		pass(2 * time.Hour)
 		if err := h.Delete(t.Context(), c.ID); err != nil {
 			t.Error(err)
 		}
-		pass(2 * time.Hour)
+		pass(50 * time.Minute)
+		if _, err := h.Call(t.Context(), kept.ID); err != nil {
+			t.Errorf("old call of a container that was deleted less than an hour ago: %v", err)
+		}
+		pass(20 * time.Minute)
 		if n := h.world.Outputs.Calls(); n != 0 {
 			t.Errorf("%d calls with output at the end", n)
 		}

@@ -35,12 +35,11 @@ type Code string
 
 // The codes, grouped by the class that they belong to.
 const (
-	CodeInvalidValue     Code = "invalid_value"
-	CodeMissingField     Code = "missing_field"
-	CodeAboveCeiling     Code = "above_ceiling"
-	CodeUnsupported      Code = "unsupported"
-	CodeContainerExpired Code = "container_expired"
-	CodeContainerFailed  Code = "container_failed"
+	CodeInvalidValue    Code = "invalid_value"
+	CodeMissingField    Code = "missing_field"
+	CodeAboveCeiling    Code = "above_ceiling"
+	CodeUnsupported     Code = "unsupported"
+	CodeContainerFailed Code = "container_failed"
 
 	CodeNotFound Code = "not_found"
 

@@ -151,9 +151,13 @@ func (m *Manager) removeCondemned(ctx context.Context, e *entry, before Status) 
 	if box != nil {
 		err = box.Close()
 	}
-	err = errors.Join(err, m.opts.Boxes.Remove(ctx, c.ID), m.opts.Store.DeleteContainer(ctx, c.ID))
-
 	now := m.now()
+	ended := c.EndedAt
+	if ended.IsZero() {
+		ended = now
+	}
+	err = errors.Join(err, m.opts.Boxes.Remove(ctx, c.ID), m.opts.Store.DeleteContainer(ctx, c.ID, ended))
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil { // what is left of it can be deleted again

@@ -105,7 +105,7 @@ func (s *Store) OpenCalls(ctx context.Context) ([]sandbox.Call, error) {
 
 // OldCalls implements [sandbox.Store].
 func (s *Store) OldCalls(ctx context.Context, before time.Time) (ids []sandbox.CallID, err error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT id FROM calls WHERE completed BETWEEN 1 AND ?
+	rows, err := s.read.QueryContext(ctx, `SELECT id FROM calls WHERE completed > 0 AND max(completed, released) <= ?
 		AND container NOT IN (SELECT id FROM containers)`, before.UnixNano())
 	if err != nil {
 		return nil, wrap("list old calls", "", err)

@@ -120,7 +120,7 @@ func storeContainers(suite storeSuite) {
 	must(t, err)
 	same(t, "containers", list, []sandbox.Container{c})
 
-	must(t, s.DeleteContainer(ctx, c.ID))
+	must(t, s.DeleteContainer(ctx, c.ID, epoch()))
 	list, err = s.Containers(ctx)
 	must(t, err)
 	same(t, "number of containers", len(list), 0)
@@ -319,8 +319,11 @@ func storeOpenAndOld(suite storeSuite) {
 	ids, err = s.OldCalls(ctx, epoch().Add(time.Nanosecond))
 	must(t, err)
 	same(t, "old calls", ids, []sandbox.CallID{old.ID})
-	must(t, s.DeleteContainer(ctx, c.ID))
-	ids, err = s.OldCalls(ctx, epoch().Add(time.Nanosecond))
+	must(t, s.DeleteContainer(ctx, c.ID, epoch().Add(time.Hour)))
+	ids, err = s.OldCalls(ctx, epoch().Add(time.Minute))
+	must(t, err)
+	same(t, "number of old calls before their container ended", len(ids), 1)
+	ids, err = s.OldCalls(ctx, epoch().Add(time.Hour))
 	must(t, err)
 	same(t, "number of old calls", len(ids), 2) // the open one never grows old
 }
@@ -328,7 +331,7 @@ func storeOpenAndOld(suite storeSuite) {
 func storeAbsent(suite storeSuite) {
 	t, s := suite.t, suite.store
 	ctx := t.Context()
-	must(t, s.DeleteContainer(ctx, sandbox.NewID()))
+	must(t, s.DeleteContainer(ctx, sandbox.NewID(), epoch()))
 	must(t, s.TouchContainer(ctx, sandbox.NewID(), epoch()))
 	must(t, s.DeleteCall(ctx, sandbox.NewCallID()))
 	must(t, s.PutCall(ctx, sampleCall("", "never added")))
