@@ -13,6 +13,11 @@ type ShellCallCreate struct {
 	// Stdin is "none" (the default) or "stream".
 	Stdin      *string `json:"stdin,omitempty"`
 	Background *bool   `json:"background,omitempty"`
+	// Stream, KeepBackground and Limits may have the one value that says what
+	// is served: false, true and no limits.
+	Stream         *bool          `json:"stream,omitempty"`
+	KeepBackground *bool          `json:"keep_background,omitempty"`
+	Limits         map[string]any `json:"limits,omitempty"`
 
 	Type      any `json:"type,omitempty"`
 	ID        any `json:"id,omitempty"`

@@ -26,7 +26,8 @@ type Boxes interface {
 // concurrent use.
 type Box interface {
 	// Start starts a command and returns when it runs. An error that matches
-	// [ErrInvalid] is the caller's fault; nothing has run then.
+	// [ErrInvalid] or [ErrExhausted] says that nothing has run; after any other
+	// the command may have.
 	Start(ctx context.Context, cmd Command) (Run, error)
 	// Limits returns the limits in force.
 	Limits() Limits
@@ -55,7 +56,9 @@ type Command struct {
 // A Run is a started command. Its methods are safe for concurrent use.
 type Run interface {
 	// End kills the command with everything it has started; the result's
-	// reason becomes reason unless the command had ended already.
+	// reason becomes reason unless the command had ended already. It works at
+	// any time: once the result is fixed it kills what the command has left in
+	// the background. Done and Closed follow, unless the sandbox hangs.
 	End(reason Reason)
 	// Done is closed when the result is fixed. A run that has not ended when
 	// its box is closed or fails is done then too, with [ReasonLost].
@@ -63,8 +66,8 @@ type Run interface {
 	// Result returns the result; only after Done.
 	Result() Result
 	// Closed is closed when the last writer of the command's streams, its
-	// background processes included, is gone, or the box is closed. Streams returns their final
-	// state then.
+	// background processes included, is gone, or the box is closed. Streams
+	// returns their final state then, and what is known of it before.
 	Closed() <-chan struct{}
 	Streams() (stdout, stderr json.RawMessage)
 	// Stdin returns the command's standard input, or an [ErrConflict] error
@@ -109,4 +112,6 @@ type Outputs interface {
 	Open(call CallID, index int, stream Stream, meta json.RawMessage) (Output, error)
 	// Remove removes all streams of a call.
 	Remove(call CallID) error
+	// Prune removes the streams of all calls that are not known.
+	Prune(known func(CallID) bool) error
 }

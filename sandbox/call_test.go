@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,13 +101,123 @@ func TestStartRefused(t *testing.T) {
 	})
 }
 
-// A command that its sandbox fails to start is lost; its neighbours run.
+// A command that had ended, but for a process in the background, does not keep
+// a call from being refused.
+func TestStartRefusedBesideBackground(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := manage(t, sandboxtest.New(), policy())
+		hold, reached, release := sandboxtest.Hold()
+		starts := 0
+		var mu sync.Mutex
+		h.world.Boxes.On(sandboxtest.OpStart, func(ctx context.Context, id string) error {
+			mu.Lock()
+			starts++
+			last := starts == 2
+			mu.Unlock()
+			if last {
+				return errors.Join(hold(ctx, id), sandbox.Invalid("working_directory", "cannot be entered"))
+			}
+			return nil
+		})
+		errs := make(chan error)
+		go func() { _, err := h.Run(t.Context(), auto("a", "leave", "leave")); errs <- err }()
+		<-reached
+		synctest.Wait() // the other has ended by now
+		release()
+		began := time.Now()
+		wantCode(t, <-errs, sandbox.ErrInvalid, sandbox.CodeInvalidValue)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the refusal took %s", took)
+		}
+		synctest.Wait()
+		h.empty()
+	})
+}
+
+// What is refused while the rest of the sandbox hangs, or the daemon stops, is
+// answered all the same.
+func TestRefusalIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]bool{"hangs": false, "stops": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := manage(t, sandboxtest.New(), policy())
+				c := h.create()
+				began := time.Now()
+				errs := make(chan error)
+				go func() { _, err := h.Run(t.Context(), in(c, "a", "stuck", "badstart")); errs <- err }()
+				synctest.Wait()
+				if stop {
+					h.close()
+				}
+				err := <-errs
+				wantCode(t, err, sandbox.ErrInvalid, sandbox.CodeInvalidValue)
+				if took := time.Since(began); stop && took > 0 || took > time.Minute {
+					t.Errorf("the refusal took %s", took)
+				}
+				if !strings.Contains(err.Error(), "could not be ended") {
+					t.Errorf("error %q does not say that a command may run on", err)
+				}
+			})
+		})
+	}
+}
+
+// A cancel of a command that cannot be ended has an end, which says so.
+func TestCancelIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := manage(t, sandboxtest.New(), policy())
+		c := h.create()
+		a := h.run(in(c, "a", "stuck", "exit 0", "out x; leave"))
+		call, err := h.Cancel(t.Context(), a.Call().ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEnd(t, call, sandbox.CallFailed, sandbox.ReasonLost, sandbox.ReasonExit, sandbox.ReasonExit)
+		h.wait(a)
+	})
+}
+
+// A call of which no command could start answers why, with the advice to try
+// again; one of which others did start, without.
+func TestStartExhausted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := manage(t, sandboxtest.New(), policy())
+		c := h.create()
+		for name, test := range map[string]struct {
+			commands []string
+			again    bool
+		}{
+			"none started": {[]string{"nostart", "nostart"}, true},
+			"one started":  {[]string{"out x; hang", "nostart"}, false},
+		} {
+			_, err := h.Run(t.Context(), in(c, name, test.commands...))
+			wantCode(t, err, sandbox.ErrExhausted, sandbox.CodeTooManyRuns)
+			if e, ok := errors.AsType[*sandbox.Error](err); !ok || e.NoRetry == test.again || (e.RetryAfter > 0) != test.again {
+				t.Errorf("%s: error %+v, want advice to try again: %t", name, e, test.again)
+			}
+			synctest.Wait()
+			if page, _, err := h.Calls(t.Context(), sandbox.Query{Limit: 10}); err != nil || len(page) > 0 {
+				t.Errorf("%s: calls %+v, %v; want none recorded", name, page, err)
+			}
+			if _, runs := h.Counts(); runs != 0 {
+				t.Errorf("%s: %d runs counted", name, runs)
+			}
+		}
+	})
+}
+
+// A command that its sandbox may have started is lost; its neighbours run.
 func TestStartLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := manage(t, sandboxtest.New(), policy())
-		call := h.finish(auto("a", "out x", "lost", "nostart"))
-		wantEnd(t, call, sandbox.CallFailed, sandbox.ReasonExit, sandbox.ReasonLost, sandbox.ReasonLost)
+		call := h.finish(auto("a", "out x", "lost"))
+		wantEnd(t, call, sandbox.CallFailed, sandbox.ReasonExit, sandbox.ReasonLost)
 		if r := call.Results[1]; r.ExitCode != -1 || r.Note == "" {
 			t.Errorf("lost result %+v, want no code and a note", r)
 		}
@@ -159,6 +270,7 @@ func TestMaxRuns(t *testing.T) {
 		p.MaxRuns = 3
 		h := manage(t, sandboxtest.New(), p)
 		c := h.create()
+		ended := h.finish(in(c, "ended", "exit 0"))
 		a := h.run(in(c, "a", "hang", "hang"))
 		_, err := h.Run(t.Context(), in(c, "b", "hang", "hang"))
 		wantCode(t, err, sandbox.ErrExhausted, sandbox.CodeTooManyRuns)
@@ -166,6 +278,13 @@ func TestMaxRuns(t *testing.T) {
 			t.Error("no advice when to try again")
 		}
 		b := h.run(in(c, "b", "hang"))
+		_, err = h.Run(t.Context(), in(c, "more", "hang", "hang", "hang", "hang"))
+		wantCode(t, err, sandbox.ErrInvalid, sandbox.CodeAboveCeiling) // it never could
+		if again := h.finish(in(c, "ended", "exit 0")); again.ID != ended.ID {
+			t.Error("a retry of an ended call is another one")
+		}
+		_, err = h.Run(t.Context(), in(c, "ended", "exit 1"))
+		wantCode(t, err, sandbox.ErrExhausted, sandbox.CodeTooManyRuns)
 		h.wait(a)
 		h.wait(b)
 		// Calls that fail give their places back, too.
@@ -313,6 +432,9 @@ func TestEndStoredLater(t *testing.T) {
 		if got, err := h.Call(t.Context(), call.ID); err != nil || got.Status != sandbox.CallCompleted {
 			t.Errorf("retrieved %s, %v; want the end from memory", got.Status, err)
 		}
+		if again := h.finish(in(c, "a", "out x")); again.ID != call.ID || again.Status != sandbox.CallCompleted {
+			t.Errorf("sent again it is %s, %s; want the end from memory", again.ID, again.Status)
+		}
 		h.world.Store.On(sandboxtest.OpPutCall, nil)
 		pass(time.Minute)
 		wantEnd(t, h.stored(call.ID), sandbox.CallCompleted, sandbox.ReasonExit)
@@ -351,9 +473,10 @@ func TestFingerprint(t *testing.T) {
 	base := auto("a", "one", "two")
 	base.Env = map[string]string{"A": "1", "B": "2"}
 	same := auto("b", "one", "two")
+	same.Background = true
 	same.Env = map[string]string{"B": "2", "A": "1"}
 	if base.Fingerprint() != same.Fingerprint() {
-		t.Error("the call id or the order of a map counts")
+		t.Error("the call id, the order of a map or who waits counts")
 	}
 	empty := base
 	empty.Env = map[string]string{}

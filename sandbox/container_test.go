@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -178,6 +179,78 @@ func TestContainerList(t *testing.T) {
 		_, _, err := h.Containers(t.Context(), sandbox.Query{Limit: 1, After: "cntr_none"})
 		wantCode(t, err, sandbox.ErrInvalid, sandbox.CodeInvalidValue)
 	})
+}
+
+// Who deletes what each page shows comes through the whole list.
+func TestListAndDelete(t *testing.T) {
+	t.Parallel()
+	for _, ascending := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			h := manage(t, sandboxtest.New(), policy())
+			for range 7 {
+				h.create() // all at the same moment of the bubble's clock
+			}
+			q, deleted := sandbox.Query{Limit: 2, Ascending: ascending}, 0
+			for more := true; more; {
+				var page []sandbox.Container
+				var err error
+				if page, more, err = h.Containers(t.Context(), q); err != nil {
+					t.Fatalf("after %d deletes: %v", deleted, err)
+				}
+				for _, c := range page {
+					if err := h.Delete(t.Context(), c.ID); err != nil {
+						t.Fatal(err)
+					}
+					deleted++
+					q.After = string(c.ID)
+				}
+			}
+			if deleted != 7 {
+				t.Errorf("%d of 7 containers deleted", deleted)
+			}
+			h.empty()
+		})
+	}
+}
+
+// A call cannot come to a container that is about to be evicted.
+func TestEvictionKeepsCallsOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := policy()
+		p.MaxContainers = 1
+		world := sandboxtest.New()
+		opts := world.Options(p)
+		var h *harness
+		var idle sandbox.ID
+		var late error
+		opts.Log = slog.New(onMessage{slog.DiscardHandler, func(message string) {
+			if message == "container evicted" { // it is chosen, and nothing has happened yet
+				_, late = h.Run(t.Context(), in(sandbox.Container{ID: idle}, "late", "exit 0"))
+			}
+		}})
+		h = &harness{Manager: sandbox.New(opts), world: world, t: t}
+		t.Cleanup(h.close)
+		if err := h.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		idle = h.finish(auto("a", "exit 0")).ContainerID
+		h.create()
+		wantCode(t, late, sandbox.ErrNotFound, sandbox.CodeNotFound)
+	})
+}
+
+// onMessage calls a function with the message of each record.
+type onMessage struct {
+	slog.Handler
+	f func(message string)
+}
+
+func (onMessage) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h onMessage) Handle(_ context.Context, r slog.Record) error {
+	h.f(r.Message)
+	return nil
 }
 
 func TestBoxLost(t *testing.T) {

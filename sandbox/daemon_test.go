@@ -3,6 +3,8 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,12 +37,11 @@ func TestReconcile(t *testing.T) {
 		}
 		orphan := sandbox.NewID()
 		world.Backend.Plant(orphan)
-		world.Boxes.On(sandboxtest.OpOpen, func(ctx context.Context, id string) error {
-			if id != string(hung.ID) {
-				return nil
+		world.Boxes.On(sandboxtest.OpOpen, func(_ context.Context, id string) error {
+			if id == string(hung.ID) {
+				return fmt.Errorf("%w: its guest hangs", sandbox.ErrBroken)
 			}
-			<-ctx.Done() // it has a budget
-			return context.Cause(ctx)
+			return nil
 		})
 
 		h := manage(t, world, policy())
@@ -183,6 +184,142 @@ func TestNeverReady(t *testing.T) {
 	})
 }
 
+// A call that is interrupted by a stop must not be sent again, unlike one of
+// which nothing had been started: that leaves nothing.
+func TestCallsAtStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		h := manage(t, world, policy())
+		c := h.create()
+		started := h.run(in(c, "a", "hang"))
+		world.Backend.On(sandboxtest.OpCreate, sandboxtest.Hang())
+		early := make(chan error)
+		go func() { _, err := h.Run(t.Context(), auto("b", "exit 0")); early <- err }()
+		synctest.Wait()
+		h.close()
+		_, err := started.Wait(t.Context())
+		e, ok := errors.AsType[*sandbox.Error](err)
+		if !ok || e.Code != sandbox.CodeNotReady || !e.NoRetry || !strings.Contains(e.Message, string(started.Call().ID)) {
+			t.Errorf("interrupted call: %+v, want it not to be sent again, and its id", err)
+		}
+		if e, ok := errors.AsType[*sandbox.Error](<-early); !ok || e.Code != sandbox.CodeNotReady || e.NoRetry {
+			t.Errorf("call that did not start: %+v, want it to be sent again", e)
+		}
+		world.Backend.On(sandboxtest.OpCreate, nil)
+		h = manage(t, world, policy())
+		wantEnd(t, h.finish(in(c, "a", "hang")), sandbox.CallFailed, sandbox.ReasonLost)
+		wantEnd(t, h.finish(auto("b", "exit 0")), sandbox.CallCompleted, sandbox.ReasonExit)
+	})
+}
+
+// The same goes for a call that a stop meets while its commands are started.
+func TestCallStartingAtStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		h := manage(t, world, policy())
+		c := h.create()
+		world.Boxes.On(sandboxtest.OpStart, sandboxtest.Hang())
+		errs := make(chan error)
+		go func() { _, err := h.Run(t.Context(), in(c, "a", "exit 0")); errs <- err }()
+		synctest.Wait()
+		h.close()
+		if e, ok := errors.AsType[*sandbox.Error](<-errs); !ok || e.Code != sandbox.CodeNotReady || !e.NoRetry {
+			t.Errorf("call that was starting: %+v, want it not to be sent again", e)
+		}
+		world.Boxes.On(sandboxtest.OpStart, nil)
+		wantEnd(t, manage(t, world, policy()).finish(in(c, "a", "exit 0")), sandbox.CallFailed, sandbox.ReasonLost)
+	})
+}
+
+// Until it is known what became of calls that were under way, nobody is told
+// that they run. Those that had ended before are served.
+func TestCallsBeforeReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		before := manage(t, world, policy())
+		c := before.create()
+		ended := before.finish(in(c, "a", "out x"))
+		open := before.run(in(c, "b", "hang")).Call().ID
+		before.close()
+		h := unready(t, world, policy())
+		if call, err := h.Call(t.Context(), ended.ID); err != nil || call.Status != sandbox.CallCompleted {
+			t.Errorf("ended call: %s, %v", call.Status, err)
+		}
+		if call, err := h.Cancel(t.Context(), ended.ID); err != nil || call.Status != sandbox.CallCompleted {
+			t.Errorf("cancel of ended call: %s, %v", call.Status, err)
+		}
+		if got := readAll(t, h, ended.ID, 0, sandbox.Stdout); got != "x" {
+			t.Errorf("output of ended call: %q", got)
+		}
+		calls := map[string]func() error{
+			"call":   func() error { _, err := h.Call(t.Context(), open); return err },
+			"cancel": func() error { _, err := h.Cancel(t.Context(), open); return err },
+			"output": func() error { _, err := h.Output(t.Context(), open, 0, sandbox.Stdout); return err },
+			"stdin":  func() error { _, err := h.Stdin(t.Context(), open, 0); return err },
+			"calls":  func() error { _, _, err := h.Calls(t.Context(), sandbox.Query{Limit: 1}); return err },
+		}
+		for name, call := range calls {
+			began := time.Now()
+			wantCode(t, call(), sandbox.ErrUnavailable, sandbox.CodeNotReady)
+			if got := time.Since(began); got != 10*time.Second {
+				t.Errorf("%s: told after %s", name, got)
+			}
+		}
+		canceled := make(chan sandbox.Call)
+		go func() { call, _ := h.Cancel(t.Context(), open); canceled <- call }()
+		pass(time.Second)
+		if err := h.Reconcile(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantEnd(t, <-canceled, sandbox.CallFailed, sandbox.ReasonLost)
+	})
+}
+
+// While the end of a lost call is not recorded, nobody is told that it runs.
+func TestLostUnrecorded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		before := manage(t, world, policy())
+		c := before.create()
+		id := before.run(in(c, "a", "hang")).Call().ID
+		before.close()
+		world.Store.On(sandboxtest.OpPutCall, sandboxtest.Fail(sandboxtest.ErrBroken))
+		h := manage(t, world, policy())
+		_, err := h.Run(t.Context(), in(c, "a", "hang"))
+		wantCode(t, err, sandbox.ErrUnavailable, sandbox.CodeNotReady)
+		_, err = h.Cancel(t.Context(), id)
+		wantCode(t, err, sandbox.ErrUnavailable, sandbox.CodeNotReady)
+		world.Store.On(sandboxtest.OpPutCall, nil)
+		pass(time.Minute)
+		wantEnd(t, h.finish(in(c, "a", "hang")), sandbox.CallFailed, sandbox.ReasonLost)
+	})
+}
+
+// Output that a daemon left which was killed in the middle of a removal goes at
+// the next start; that of known calls stays.
+func TestOutputWithoutCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		before := manage(t, world, policy())
+		call := before.finish(in(before.create(), "a", "out x"))
+		before.close()
+		world.Outputs.Plant(sandbox.NewCallID())
+		h := manage(t, world, policy())
+		synctest.Wait()
+		if n := world.Outputs.Calls(); n != 1 {
+			t.Errorf("%d calls with output, want the known one", n)
+		}
+		if got := readAll(t, h, call.ID, 0, sandbox.Stdout); got != "x" {
+			t.Errorf("output of the known call: %q", got)
+		}
+	})
+}
+
 // Close tells everyone who waits, breaks off creates, and lets sandboxes live.
 func TestClose(t *testing.T) {
 	t.Parallel()
@@ -293,10 +430,15 @@ func TestSweep(t *testing.T) {
 		if err != nil || len(records) != 1 || !records[0].LastActiveAt.Equal(touched) {
 			t.Errorf("records %+v, %v; want the last activity in them", records, err)
 		}
+		pass(2 * time.Hour)
 		if err := h.Delete(t.Context(), c.ID); err != nil {
 			t.Error(err)
 		}
-		pass(2 * time.Hour)
+		pass(50 * time.Minute)
+		if _, err := h.Call(t.Context(), kept.ID); err != nil {
+			t.Errorf("old call of a container that was deleted less than an hour ago: %v", err)
+		}
+		pass(20 * time.Minute)
 		if n := h.world.Outputs.Calls(); n != 0 {
 			t.Errorf("%d calls with output at the end", n)
 		}

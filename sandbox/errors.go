@@ -35,12 +35,11 @@ type Code string
 
 // The codes, grouped by the class that they belong to.
 const (
-	CodeInvalidValue     Code = "invalid_value"
-	CodeMissingField     Code = "missing_field"
-	CodeAboveCeiling     Code = "above_ceiling"
-	CodeUnsupported      Code = "unsupported"
-	CodeContainerExpired Code = "container_expired"
-	CodeContainerFailed  Code = "container_failed"
+	CodeInvalidValue    Code = "invalid_value"
+	CodeMissingField    Code = "missing_field"
+	CodeAboveCeiling    Code = "above_ceiling"
+	CodeUnsupported     Code = "unsupported"
+	CodeContainerFailed Code = "container_failed"
 
 	CodeNotFound Code = "not_found"
 
@@ -71,6 +70,9 @@ type Error struct {
 	Message string
 	// RetryAfter is when trying again makes sense. Zero: no advice.
 	RetryAfter time.Duration
+	// NoRetry says that the request must not be repeated as it is, although
+	// errors of this class may be: a part of it has been done.
+	NoRetry bool
 	// Cause is the underlying error, for the log. May be nil.
 	Cause error
 }

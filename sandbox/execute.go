@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -17,6 +16,11 @@ func (m *Manager) Run(ctx context.Context, spec CallSpec) (*ActiveCall, error) {
 		return nil, err
 	}
 	a, err := m.enter(ctx, spec)
+	if errors.Is(err, ErrExhausted) {
+		if a := m.ended(ctx, spec); a != nil {
+			return a, nil // it runs nothing
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -29,6 +33,17 @@ func (m *Manager) Run(ctx context.Context, spec CallSpec) (*ActiveCall, error) {
 		return nil, err
 	}
 	return a, nil
+}
+
+// ended returns the call that spec means if it has ended, or else nil.
+func (m *Manager) ended(ctx context.Context, spec CallSpec) *ActiveCall {
+	call, err := m.opts.Store.CallByKey(ctx, string(spec.ContainerID), spec.CallID)
+	if err != nil || call.Status == CallInProgress || call.Fingerprint != spec.Fingerprint() {
+		return nil
+	}
+	over := make(chan struct{})
+	close(over)
+	return &ActiveCall{m: m, id: call.ID, call: call, waiters: 1, started: over, done: over}
 }
 
 // enter finds the active call that spec means or starts a new one.
@@ -47,6 +62,12 @@ func (m *Manager) enter(ctx context.Context, spec CallSpec) (*ActiveCall, error)
 		}
 		a.joinLocked()
 		return a, nil
+	}
+	if most := m.opts.Policy.MaxRuns; len(spec.Commands) > most {
+		return nil, &Error{
+			Class: ErrInvalid, Code: CodeAboveCeiling, Param: "action.commands",
+			Message: fmt.Sprintf("the call has %d commands and at most %d may run at once (limits.max_runs); send fewer in one call", len(spec.Commands), most),
+		}
 	}
 	if m.runs+len(spec.Commands) > m.opts.Policy.MaxRuns {
 		return nil, &Error{
@@ -80,6 +101,9 @@ func (m *Manager) execute(ctx context.Context, a *ActiveCall) {
 	if err == nil && !added && existing.Fingerprint != call.Fingerprint {
 		err = callIDConflict(call.Spec.CallID)
 	}
+	if err == nil && !added && existing.Status == CallInProgress {
+		err = unsettled(existing)
+	}
 	if err != nil || !added {
 		m.settle(a, nil, existing, err)
 		return
@@ -98,15 +122,16 @@ func (m *Manager) execute(ctx context.Context, a *ActiveCall) {
 		err = nil
 	}
 	var unstored error
+	mine := !errors.Is(err, errInterrupted) // else the next daemon ends the call
 	if err == nil {
 		call.Status, call.CompletedAt = verdict(call.Results), m.now()
 		unstored = m.record(ctx, call)
-	} else if !errors.Is(err, errClosed) {
+	} else if mine {
 		err = errors.Join(err, m.forget(ctx, call.ID))
 	}
 	m.settle(a, e, call, err)
 
-	if e != nil && call.Spec.Auto != nil && (call.Spec.DeleteAfter || err != nil) && !errors.Is(err, errClosed) {
+	if e != nil && call.Spec.Auto != nil && (call.Spec.DeleteAfter || err != nil) && mine {
 		m.discard(ctx, e)
 	}
 	if unstored != nil {
@@ -128,7 +153,16 @@ func (m *Manager) record(ctx context.Context, call Call) error {
 func (m *Manager) forget(ctx context.Context, id CallID) error {
 	ctx, cancel := undo(ctx)
 	defer cancel()
-	return errors.Join(m.opts.Store.DeleteCall(ctx, id), m.opts.Outputs.Remove(id))
+	return m.deleteCall(ctx, id)
+}
+
+// deleteCall removes a call with its output. The record goes last, since
+// nothing finds the output without it.
+func (m *Manager) deleteCall(ctx context.Context, id CallID) error {
+	if err := m.opts.Outputs.Remove(id); err != nil {
+		return err
+	}
+	return m.opts.Store.DeleteCall(ctx, id)
 }
 
 // insist stores the end of a call that could not be stored at once, since the
@@ -149,112 +183,15 @@ func (m *Manager) insist(ctx context.Context, call Call, err error) {
 	m.log.InfoContext(ctx, "end of a call recorded at last", "call_id", call.ID)
 }
 
-// begin finds or makes the container and starts every command in it. A
-// command that the sandbox failed to start has its error in lost.
-func (m *Manager) begin(ctx context.Context, a *ActiveCall) (e *entry, lost []error, err error) {
-	e, box, err := m.place(ctx, a)
-	if err != nil {
-		return e, nil, err
-	}
-	call := a.Call()
-	runs := make([]Run, len(call.Spec.Commands))
-	lost = make([]error, len(runs))
-	start := func(i int) {
-		runs[i], lost[i] = box.Start(ctx, Command{
-			Call: call.ID, Index: i, Text: call.Spec.Commands[i], Env: call.Spec.Env, Dir: call.Spec.Dir,
-			Stdin: call.Spec.Stdin, Timeout: call.Spec.Timeout, MaxOutput: call.Spec.MaxOutput,
-		})
-	}
-	var wg sync.WaitGroup
-	for i := 1; i < len(runs); i++ {
-		wg.Go(func() { start(i) })
-	}
-	start(0)
-	wg.Wait()
-
-	for _, lostErr := range lost {
-		if errors.Is(lostErr, ErrInvalid) {
-			err = lostErr
-		}
-	}
-	if err != nil {
-		endAll(runs, ReasonCanceled)
-		for _, run := range runs {
-			if run != nil {
-				<-run.Closed() // nothing writes to its streams from now on
-				run.Close()
-			}
-		}
-		return e, nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a.runs = runs
-	return e, lost, nil
-}
-
-// place finds the call's container, or makes it, and books the call in.
-func (m *Manager) place(ctx context.Context, a *ActiveCall) (*entry, Box, error) {
-	spec := a.Call().Spec
-	if spec.Auto == nil {
-		now := m.now()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		e := m.entries[spec.ContainerID]
-		if e == nil || !e.visible() {
-			return nil, nil, NotFound("container", string(spec.ContainerID))
-		}
-		if e.box == nil {
-			return nil, nil, failedContainer(e.container)
-		}
-		e.container.LastActiveAt = now
-		e.active[a] = struct{}{}
-		return e, e.box, nil
-	}
-	e, err := m.create(ctx, *spec.Auto, a)
-	if err != nil {
-		return nil, nil, err
-	}
-	m.mu.Lock()
-	a.call.ContainerID = e.id
-	call, box := a.call, e.box
-	m.mu.Unlock()
-	if box == nil {
-		return e, nil, failedContainer(m.snapshot(e))
-	}
-	return e, box, m.opts.Store.PutCall(ctx, call)
-}
-
-// collect waits for the commands and returns their results. When ctx is
-// canceled it ends them first, but not when the daemon stops: they are the
-// next daemon's then.
-func (m *Manager) collect(ctx context.Context, a *ActiveCall, lost []error) ([]Result, error) {
-	results := make([]Result, len(a.runs))
-	for i, run := range a.runs {
-		if run == nil {
-			results[i] = notStarted(lost[i])
-			continue
-		}
-		if await(ctx, run.Done()) != nil {
-			if errors.Is(context.Cause(ctx), errClosed) {
-				return nil, errClosed
-			}
-			endAll(a.runs[i:], ReasonCanceled)
-			<-run.Done()
-		}
-		results[i] = run.Result()
-		results[i].StdoutMeta, results[i].StderrMeta = run.Streams()
-	}
-	return results, nil
-}
-
 // settle publishes how the call ended and lets its waiters go.
 func (m *Manager) settle(a *ActiveCall, e *entry, call Call, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.runs -= len(a.call.Spec.Commands)
 	a.call, a.err = call, err
-	delete(m.byKey, a.key)
+	if err != nil {
+		m.forgetKeyLocked(a) // else not before its end is stored
+	}
 	if e != nil {
 		delete(e.active, a)
 		e.container.LastActiveAt = m.now()
@@ -300,23 +237,23 @@ func (m *Manager) followStreams(ctx context.Context, a *ActiveCall, call Call) {
 	}
 }
 
+// forgetKeyLocked lets the key of a call mean another one.
+func (m *Manager) forgetKeyLocked(a *ActiveCall) {
+	if m.byKey[a.key] == a {
+		delete(m.byKey, a.key)
+	}
+}
+
 // drop forgets a call that needs no more memory.
 func (m *Manager) drop(a *ActiveCall) {
 	m.mu.Lock()
 	delete(m.calls, a.id)
+	m.forgetKeyLocked(a)
 	runs := a.runs
 	m.mu.Unlock()
 	for _, run := range runs {
 		if run != nil {
 			run.Close()
-		}
-	}
-}
-
-func endAll(runs []Run, reason Reason) {
-	for _, run := range runs {
-		if run != nil {
-			run.End(reason)
 		}
 	}
 }

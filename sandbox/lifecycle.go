@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // Create makes a container and returns when commands can run in it. When ctx
@@ -73,8 +74,9 @@ func (m *Manager) admit(ctx context.Context, e *entry) error {
 			return nil
 		}
 		victim := m.idleAutoLocked()
-		if victim != nil { // before another call comes to it
-			m.claimLocked(victim)
+		var before Status
+		if victim != nil { // it is not busy, so that the lock is held throughout
+			before, _ = m.condemnLocked(victim)
 		}
 		m.mu.Unlock()
 		if victim == nil {
@@ -84,7 +86,7 @@ func (m *Manager) admit(ctx context.Context, e *entry) error {
 			}
 		}
 		m.log.InfoContext(ctx, "container evicted", "container_id", victim.id)
-		if err := m.removeClaimed(ctx, victim); err != nil {
+		if err := m.removeCondemned(ctx, victim, before); err != nil {
 			return err
 		}
 	}
@@ -136,6 +138,7 @@ func (m *Manager) start(ctx context.Context, e *entry) error {
 // attach puts a started sandbox into its entry and watches over it.
 func (m *Manager) attach(e *entry, c Container, box Box) {
 	m.mu.Lock()
+	c.LastActiveAt = e.container.LastActiveAt // it may have been looked at meanwhile
 	e.container, e.box = c, box
 	m.mu.Unlock()
 	m.wg.Go(func() {
@@ -165,29 +168,62 @@ func (m *Manager) Containers(ctx context.Context, q Query) (page []Container, mo
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	after := place{}
+	if q.After != "" {
+		var known bool
+		if after, known = m.placeLocked(ID(q.After)); !known {
+			return nil, false, Invalid("after", "no container with id %q; pass the id of the last container of the page before", q.After)
+		}
+	}
+	direction := -1
+	if q.Ascending {
+		direction = 1
+	}
 	for _, e := range m.entries {
-		if e.visible() && (q.Name == "" || e.container.Spec.Name == q.Name) {
+		beyond := q.After == "" || direction*placeOf(e.container).compare(after) > 0
+		if beyond && e.visible() && (q.Name == "" || e.container.Spec.Name == q.Name) {
 			page = append(page, e.container)
 		}
 	}
-	slices.SortFunc(page, func(a, b Container) int {
-		order := cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
-		if q.Ascending {
-			return order
-		}
-		return -order
-	})
-	if q.After != "" {
-		i := slices.IndexFunc(page, func(c Container) bool { return string(c.ID) == q.After })
-		if i < 0 {
-			return nil, false, Invalid("after", "no container with id %q in this list; pass the id of the last container of the page before", q.After)
-		}
-		page = page[i+1:]
-	}
+	slices.SortFunc(page, func(a, b Container) int { return direction * placeOf(a).compare(placeOf(b)) })
 	if len(page) > q.Limit {
 		return page[:q.Limit], true, nil
 	}
 	return page, false, nil
+}
+
+// place is where a container stands in the list.
+type place struct {
+	createdAt time.Time
+	id        ID
+}
+
+func placeOf(c Container) place { return place{c.CreatedAt, c.ID} }
+
+func (p place) compare(q place) int {
+	return cmp.Or(p.createdAt.Compare(q.createdAt), cmp.Compare(p.id, q.id))
+}
+
+// placeLocked finds the place of a container, also of one that was deleted not
+// long ago, so that who deletes what the pages of a list show comes through it.
+func (m *Manager) placeLocked(id ID) (place, bool) {
+	if e := m.entries[id]; e != nil {
+		return placeOf(e.container), true
+	}
+	i := slices.IndexFunc(m.gone, func(p place) bool { return p.id == id })
+	if i < 0 {
+		return place{}, false
+	}
+	return m.gone[i], true
+}
+
+// forgetEntryLocked takes a removed container out of the list.
+func (m *Manager) forgetEntryLocked(e *entry) {
+	delete(m.entries, e.id)
+	m.gone = append(m.gone, placeOf(e.container))
+	if excess := len(m.gone) - maxGone; excess > 0 {
+		m.gone = slices.Delete(m.gone, 0, excess)
+	}
 }
 
 func (e *entry) visible() bool {

@@ -46,9 +46,10 @@ const (
 	undoBudget = 30 * time.Second
 	// startPatience is how long early callers wait for the daemon to be ready.
 	startPatience = 10 * time.Second
-	// insistEvery is how often storing the end of a call, or removing a container
-	// that could not be made, is tried again.
+	// insistEvery is how often storing the end of a call is tried again.
 	insistEvery = time.Second
+	// maxGone is how many removed containers a list can be continued after.
+	maxGone = 1000
 	// sweepEvery is how often old records are looked for.
 	sweepEvery = 10 * time.Minute
 )
@@ -79,8 +80,11 @@ type Manager struct {
 	notReady error
 	settled  chan struct{}
 	entries  map[ID]*entry
-	calls    map[CallID]*ActiveCall
-	// byKey finds the active call of a scope and a caller's own call id.
+	// gone are the places of the containers removed last, at most maxGone.
+	gone  []place
+	calls map[CallID]*ActiveCall
+	// byKey finds the call of a scope and a caller's own call id that is active,
+	// or whose end is not stored yet.
 	byKey map[callKey]*ActiveCall
 	runs  int
 	// operations are what working waits for, with the means to end them.
@@ -94,7 +98,8 @@ type operation struct{ cancel context.CancelCauseFunc }
 type entry struct {
 	id        ID // of container; never changes
 	container Container
-	// box is nil unless the container is running.
+	// box is nil unless the container is running, and also when its sandbox
+	// runs but could not be adopted yet.
 	box Box
 	// active are the calls whose commands run, or are about to run, in it.
 	active map[*ActiveCall]struct{}

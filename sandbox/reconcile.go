@@ -12,14 +12,15 @@ import (
 const (
 	// adoptWorkers is how many sandboxes are adopted at once.
 	adoptWorkers = 8
-	// adoptBudget bounds the adoption of one sandbox, so that one that hangs
+	// adoptBudget bounds one attempt to adopt a sandbox, so that one that hangs
 	// holds up none of the others.
 	adoptBudget = 5 * time.Second
 )
 
 // Reconcile brings records and sandboxes in line after a start: it adopts
-// sandboxes that live, marks containers failed whose sandbox is gone, finishes
-// deletes, and removes what no record knows. Calls that were under way are
+// sandboxes that live, marks containers failed whose sandbox is gone or broken,
+// finishes deletes, and removes what no record knows. A sandbox that lives but
+// cannot be reached now is kept, and adopted in the background. Calls that were under way are
 // marked lost. Afterwards calls are served. One bad record does not stop the
 // rest; an error means that the store or the backend could not be read, and
 // the caller tries again later.
@@ -46,7 +47,7 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		found[instance.ID] = instance
 	}
 
-	var adopted, failed, removed atomic.Int64
+	var adopted, failed, later, removed atomic.Int64
 	var group errgroup.Group
 	group.SetLimit(adoptWorkers)
 	for _, c := range records {
@@ -67,10 +68,13 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 			group.Go(func() error { m.discard(ctx, e); return nil })
 		default:
 			group.Go(func() error {
-				if m.adopt(ctx, e, instance) {
+				switch err := m.adopt(ctx, e, instance); {
+				case err == nil:
 					adopted.Add(1)
-				} else {
+				case errors.Is(err, ErrBroken):
 					failed.Add(1)
+				default:
+					later.Add(1)
 				}
 				return nil
 			})
@@ -89,47 +93,26 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		m.markLost(ctx, call)
 	}
 	m.SetNotReady(nil)
+	m.wg.Go(m.pruneOutputs)
 	m.log.InfoContext(ctx, "reconciled", "adopted", adopted.Load(), "failed", failed.Load(),
-		"removed", removed.Load(), "lost_calls", len(open))
+		"adopted_later", later.Load(), "removed", removed.Load(), "lost_calls", len(open))
 	return nil
 }
 
-// adopt takes over a sandbox that an earlier daemon has started, and reports
-// whether it could.
-func (m *Manager) adopt(ctx context.Context, e *entry, instance Instance) bool {
-	c := m.snapshot(e)
-	err := errors.New("its sandbox ended while shelld was away")
-	if instance.Running {
-		var box Box
-		openCtx, cancel := context.WithTimeoutCause(ctx, adoptBudget, errors.New("its guest did not answer"))
-		defer cancel()
-		if box, err = m.opts.Boxes.Open(openCtx, instance, c.Spec); err == nil {
-			c.Limits = box.Limits()
-			m.attach(e, c, box) //nolint:contextcheck // the watch outlives the call
-			return true
-		}
+// pruneOutputs removes the output that a daemon left which was killed between
+// removing a call's record and its output, or the other way around.
+func (m *Manager) pruneOutputs() {
+	ctx, end, err := m.operate(context.Background())
+	if err != nil {
+		return
 	}
-	if ctx.Err() != nil {
-		return false // shelld is stopping; that is no fault of the sandbox
-	}
-	c.Status, c.StatusReason, c.EndedAt = StatusFailed, err.Error(), m.now()
-	m.mu.Lock()
-	e.container = c
-	m.mu.Unlock()
-	m.log.WarnContext(ctx, "container not adopted", "container_id", c.ID, "err", err)
-	if err := m.opts.Store.PutContainer(ctx, c); err != nil {
-		m.log.WarnContext(ctx, "container state not recorded", "container_id", c.ID, "err", err)
-	}
-	m.cleanUp(ctx, c.ID)
-	return false
-}
-
-// cleanUp removes a sandbox, but not its record.
-func (m *Manager) cleanUp(ctx context.Context, id ID) {
-	ctx, cancel := undo(ctx)
-	defer cancel()
-	if err := errors.Join(m.opts.Backend.Delete(ctx, id), m.opts.Boxes.Remove(ctx, id)); err != nil {
-		m.log.WarnContext(ctx, "sandbox not removed", "container_id", id, "err", err)
+	defer end()
+	err = m.opts.Outputs.Prune(func(id CallID) bool { // a call has its record before it has output
+		_, err := m.opts.Store.Call(ctx, id)
+		return !errors.Is(err, ErrNotFound)
+	})
+	if err != nil {
+		m.log.WarnContext(ctx, "output without a call not removed", "err", err)
 	}
 }
 
@@ -142,6 +125,7 @@ func (m *Manager) markLost(ctx context.Context, call Call) {
 	}
 	call.Status, call.CompletedAt = verdict(call.Results), m.now()
 	if err := m.opts.Store.PutCall(ctx, call); err != nil {
-		m.log.WarnContext(ctx, "lost call not recorded", "call_id", call.ID, "err", err)
+		m.log.WarnContext(ctx, "lost call not recorded yet; trying again", "call_id", call.ID, "err", err)
+		m.persist(ctx, "record "+string(call.ID), func(ctx context.Context) error { return m.opts.Store.PutCall(ctx, call) })
 	}
 }

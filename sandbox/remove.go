@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 )
 
 // fail records that a sandbox is gone, unless it was meant to go.
@@ -35,13 +34,15 @@ func (m *Manager) fail(e *entry, box Box) {
 	ctx, cancel := undo(context.Background())
 	defer cancel()
 	m.log.WarnContext(ctx, "container failed", "container_id", c.ID, "err", reason)
-	err := errors.Join(m.opts.Store.PutContainer(ctx, c), m.opts.Backend.Delete(ctx, c.ID))
+	err := m.opts.Store.PutContainer(ctx, c)
+	undead := m.opts.Backend.Delete(ctx, c.ID)
 	for _, a := range active { // their commands are over now; Close would take their results away
 		_ = await(ctx, a.done)
 	}
-	if err := errors.Join(err, box.Close(), m.opts.Boxes.Remove(ctx, c.ID)); err != nil {
+	if err := errors.Join(err, undead, box.Close()); err != nil {
 		m.log.WarnContext(ctx, "failed container not cleaned up", "container_id", c.ID, "err", err)
 	}
+	m.cleanUp(ctx, c.ID)
 }
 
 // claimLocked makes the caller the only one that takes the container out of
@@ -68,38 +69,20 @@ func (m *Manager) release(e *entry) {
 	e.busy = nil
 }
 
-// discard removes every trace of a container, whatever state it is in.
-//
-// When that fails, as it does while the engine is away, it is tried again until
-// it succeeds or the daemon stops; the next one finishes it then.
+// discard removes every trace of a container, whatever state it is in; if that
+// does not work now, later in the background.
 func (m *Manager) discard(ctx context.Context, e *entry) {
-	err := m.tryDiscard(ctx, e)
-	if err == nil {
-		return
-	}
-	m.log.WarnContext(ctx, "container not removed; trying again", "container_id", e.id, "err", err)
-	m.wg.Go(func() {
-		ticker := time.NewTicker(insistEvery)
-		defer ticker.Stop()
-		for err != nil {
-			select {
-			case <-ticker.C:
-			case <-m.stopped:
-				return
-			}
-			err = m.tryDiscard(context.Background(), e)
-		}
-		m.log.Info("container removed at last", "container_id", e.id)
-	})
-}
-
-func (m *Manager) tryDiscard(ctx context.Context, e *entry) error {
 	ctx, cancel := undo(ctx)
 	defer cancel()
-	if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
-		return err
+	if err := m.remove(ctx, e); err != nil && !errors.Is(err, ErrNotFound) {
+		m.log.WarnContext(ctx, "container not removed yet; trying again", "container_id", e.id, "err", err)
+		m.persist(ctx, "remove "+string(e.id), func(ctx context.Context) error {
+			if err := m.remove(ctx, e); !errors.Is(err, ErrNotFound) {
+				return err
+			}
+			return nil
+		})
 	}
-	return nil
 }
 
 // Delete ends what runs in the container and removes it with all its data.
@@ -120,21 +103,29 @@ func (m *Manager) Delete(ctx context.Context, id ID) error {
 
 func (m *Manager) remove(ctx context.Context, e *entry) error {
 	m.mu.Lock()
-	claimed := m.claimLocked(e)
+	before, claimed := m.condemnLocked(e)
 	m.mu.Unlock()
 	if !claimed {
 		return NotFound("container", string(e.id))
 	}
-	return m.removeClaimed(ctx, e)
+	return m.removeCondemned(ctx, e, before)
 }
 
-// removeClaimed removes a container that the caller has claimed, and releases
-// it.
-func (m *Manager) removeClaimed(ctx context.Context, e *entry) error {
+// condemnLocked is claimLocked for a removal: from now on no call comes to the
+// container. It returns the container's status until now.
+func (m *Manager) condemnLocked(e *entry) (before Status, claimed bool) {
+	if !m.claimLocked(e) {
+		return "", false
+	}
+	before, e.container.Status = e.container.Status, StatusDeleting
+	return before, true
+}
+
+// removeCondemned removes a container that the caller has condemned, and
+// releases it. When it fails the container has the status before again.
+func (m *Manager) removeCondemned(ctx context.Context, e *entry, before Status) error {
 	defer m.release(e)
 	m.mu.Lock()
-	before := e.container.Status
-	e.container.Status = StatusDeleting
 	c, box, active := e.container, e.box, slices.Collect(maps.Keys(e.active))
 	m.mu.Unlock()
 
@@ -160,9 +151,13 @@ func (m *Manager) removeClaimed(ctx context.Context, e *entry) error {
 	if box != nil {
 		err = box.Close()
 	}
-	err = errors.Join(err, m.opts.Boxes.Remove(ctx, c.ID), m.opts.Store.DeleteContainer(ctx, c.ID))
-
 	now := m.now()
+	ended := c.EndedAt
+	if ended.IsZero() {
+		ended = now
+	}
+	err = errors.Join(err, m.opts.Boxes.Remove(ctx, c.ID), m.opts.Store.DeleteContainer(ctx, c.ID, ended))
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil { // what is left of it can be deleted again
@@ -170,7 +165,7 @@ func (m *Manager) removeClaimed(ctx context.Context, e *entry) error {
 		e.container.StatusReason = "its removal was not finished: " + err.Error()
 		return err
 	}
-	delete(m.entries, c.ID)
+	m.forgetEntryLocked(e)
 	return nil
 }
 

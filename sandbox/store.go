@@ -10,7 +10,9 @@ import (
 // are safe for concurrent use.
 type Store interface {
 	PutContainer(ctx context.Context, c Container) error
-	DeleteContainer(ctx context.Context, id ID) error
+	// DeleteContainer removes the record of a container that ended at the given
+	// time, which OldCalls goes by. One that does not exist is no error.
+	DeleteContainer(ctx context.Context, id ID, ended time.Time) error
 	// TouchContainer records when the container was last active.
 	TouchContainer(ctx context.Context, id ID, lastActive time.Time) error
 	// Containers returns every container, oldest first.
@@ -26,12 +28,15 @@ type Store interface {
 	DeleteCall(ctx context.Context, id CallID) error
 	// Call returns the call or an [ErrNotFound] error.
 	Call(ctx context.Context, id CallID) (Call, error)
+	// CallByKey returns the call with that scope and CallSpec.CallID, or an
+	// [ErrNotFound] error.
+	CallByKey(ctx context.Context, scope, callID string) (Call, error)
 	// Calls returns a page of calls and whether there are more. An After that
 	// does not exist is an [ErrInvalid] error.
 	Calls(ctx context.Context, q Query) (page []Call, more bool, err error)
 	// OpenCalls returns every call that is in progress.
 	OpenCalls(ctx context.Context) ([]Call, error)
-	// OldCalls returns calls that ended before the given time and whose
-	// container is gone.
+	// OldCalls returns calls whose container is gone, and which had ended, as it
+	// had, before the given time.
 	OldCalls(ctx context.Context, before time.Time) ([]CallID, error)
 }

@@ -56,7 +56,7 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	calls, err := m.opts.Store.OldCalls(ctx, before)
 	errs = append(errs, err)
 	for _, id := range calls {
-		errs = append(errs, m.opts.Outputs.Remove(id), m.opts.Store.DeleteCall(ctx, id))
+		errs = append(errs, m.deleteCall(ctx, id))
 	}
 	return errors.Join(errs...)
 }

@@ -9,10 +9,11 @@ import (
 	"syscall"
 )
 
-// Fingerprint is a hash of all that the caller asked for but the call id. Two
-// specs with equal fingerprints ask for the same.
+// Fingerprint is a hash of all that the caller asked for but the call id and
+// whether it waits for the end. Two specs with equal fingerprints ask for the
+// same.
 func (s CallSpec) Fingerprint() string {
-	s.CallID = ""
+	s.CallID, s.Background = "", false
 	text, err := json.Marshal(s) // maps are written in key order
 	if err != nil {
 		return "" // cannot be: the type has no values that JSON lacks
@@ -36,7 +37,8 @@ func verdict(results []Result) CallStatus {
 	return status
 }
 
-// notStarted returns the result of a command that err kept from starting.
+// notStarted returns the result of a command that err kept from starting, as
+// far as is known.
 func notStarted(err error) Result {
 	if errors.Is(err, errCanceled) || errors.Is(err, errAbandoned) {
 		return Result{
@@ -44,7 +46,24 @@ func notStarted(err error) Result {
 			Note: "canceled before it started",
 		}
 	}
-	return Lost("the sandbox did not start the command: " + err.Error())
+	return Lost("its sandbox did not answer when it was started; whether it ran is not known: " + err.Error())
+}
+
+// errInterrupted marks the error of a call that the next daemon ends.
+var errInterrupted = errors.New("interrupted")
+
+// interrupted is what the clients of a call are told whose commands have, or
+// may have, been started when the daemon stops.
+func interrupted(id CallID) *Error {
+	return &Error{
+		Class: ErrUnavailable, Code: CodeNotReady, NoRetry: true, Cause: errInterrupted,
+		Message: fmt.Sprintf("shelld stopped while shell call %s ran; sent again its commands might run twice; when shelld is back, GET /v1/shell_calls/%s says what became of it", id, id),
+	}
+}
+
+// unsettled says that the end of a call is not in its record yet.
+func unsettled(c Call) *Error {
+	return Unavailable(CodeNotReady, nil, "shell call %s has ended, but its end could not be recorded yet; try again", c.ID)
 }
 
 func callIDConflict(callID string) *Error {
@@ -54,7 +73,11 @@ func callIDConflict(callID string) *Error {
 	}
 }
 
-func failedContainer(c Container) *Error {
+// unusable says why no command can run in a container that is there.
+func unusable(c Container) *Error {
+	if c.Status == StatusRunning {
+		return Unavailable(CodeEngineUnavailable, nil, "the sandbox of container %s runs but cannot be reached for now; shelld keeps trying", c.ID)
+	}
 	return &Error{
 		Class: ErrInvalid, Code: CodeContainerFailed,
 		Message: fmt.Sprintf("container %s has failed: %s; delete it and create another", c.ID, c.StatusReason),

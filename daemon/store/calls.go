@@ -25,8 +25,8 @@ func (s *Store) AddCall(ctx context.Context, scope string, c sandbox.Call) (exis
 	if n, err := res.RowsAffected(); err != nil || n == 1 {
 		return existing, n == 1, wrap("store call", string(c.ID), err)
 	}
-	existing, err = scanCall(s.callByKey.QueryRowContext(ctx, scope, c.Spec.CallID))
-	return existing, false, wrap("find call", c.Spec.CallID, err)
+	existing, err = s.CallByKey(ctx, scope, c.Spec.CallID)
+	return existing, false, err
 }
 
 // PutCall implements [sandbox.Store].
@@ -56,6 +56,15 @@ func (s *Store) Call(ctx context.Context, id sandbox.CallID) (sandbox.Call, erro
 		return c, sandbox.NotFound("shell call", string(id))
 	}
 	return c, wrap("read call", string(id), err)
+}
+
+// CallByKey implements [sandbox.Store].
+func (s *Store) CallByKey(ctx context.Context, scope, callID string) (sandbox.Call, error) {
+	c, err := scanCall(s.callByKey.QueryRowContext(ctx, scope, callID))
+	if errors.Is(err, sql.ErrNoRows) {
+		return c, sandbox.NotFound("shell call", callID)
+	}
+	return c, wrap("find call", callID, err)
 }
 
 // Calls implements [sandbox.Store].
@@ -96,7 +105,7 @@ func (s *Store) OpenCalls(ctx context.Context) ([]sandbox.Call, error) {
 
 // OldCalls implements [sandbox.Store].
 func (s *Store) OldCalls(ctx context.Context, before time.Time) (ids []sandbox.CallID, err error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT id FROM calls WHERE completed BETWEEN 1 AND ?
+	rows, err := s.read.QueryContext(ctx, `SELECT id FROM calls WHERE completed > 0 AND max(completed, released) <= ?
 		AND container NOT IN (SELECT id FROM containers)`, before.UnixNano())
 	if err != nil {
 		return nil, wrap("list old calls", "", err)

@@ -275,7 +275,7 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("list on a full disk: %d, %v", len(list), err)
 	}
 	// A delete needs a little room for a moment; without it, it says so.
-	err = s.DeleteContainer(t.Context(), kept.ID)
+	err = s.DeleteContainer(t.Context(), kept.ID, time.Now())
 	if err != nil && !errors.Is(err, sandbox.ErrStorageFull) {
 		t.Errorf("delete on a full disk: %v", err)
 	}
@@ -283,7 +283,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, s, c)
-	if err := s.DeleteContainer(t.Context(), kept.ID); err != nil {
+	if err := s.DeleteContainer(t.Context(), kept.ID, time.Now()); err != nil {
 		t.Errorf("delete with room: %v", err)
 	}
 	if list, err := s.Containers(t.Context()); err != nil || len(list) != 1 || list[0].ID != c.ID {

@@ -34,6 +34,9 @@ func migrations() []string {
 		CREATE UNIQUE INDEX calls_key ON calls (scope, call_id);
 		CREATE INDEX calls_container ON calls (container);
 		CREATE INDEX calls_open ON calls (seq) WHERE status = 'in_progress';
+	`, `
+		-- released is when the call's container ended; 0 while it exists.
+		ALTER TABLE calls ADD COLUMN released INTEGER NOT NULL DEFAULT 0;
 	`}
 }
 

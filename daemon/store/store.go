@@ -49,6 +49,7 @@ type Store struct {
 	read  *sql.DB
 
 	putContainer, touchContainer, dropContainer     *sql.Stmt
+	release                                         *sql.Stmt
 	addCall, putCall, dropCall, callByKey, callByID *sql.Stmt
 
 	// dirty says that something was written since the last checkpoint.
@@ -150,6 +151,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	s.putContainer = statement(s.write, `INSERT INTO containers (id, created, last_active, doc) VALUES (?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET last_active = excluded.last_active, doc = excluded.doc`)
 	s.touchContainer = statement(s.write, `UPDATE containers SET last_active = ? WHERE id = ?`)
+	s.release = statement(s.write, `UPDATE calls SET released = ? WHERE container = ?`)
 	s.dropContainer = statement(s.write, `DELETE FROM containers WHERE id = ?`)
 	s.addCall = statement(s.write, `INSERT INTO calls (id, container, scope, call_id, status, created, completed, doc)
 		VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (scope, call_id) DO NOTHING`)
@@ -184,8 +186,11 @@ func (s *Store) TouchContainer(ctx context.Context, id sandbox.ID, lastActive ti
 }
 
 // DeleteContainer implements [sandbox.Store].
-func (s *Store) DeleteContainer(ctx context.Context, id sandbox.ID) error {
-	_, err := s.exec(ctx, s.dropContainer, string(id))
+func (s *Store) DeleteContainer(ctx context.Context, id sandbox.ID, ended time.Time) error {
+	_, err := s.exec(ctx, s.release, ended.UnixNano(), string(id))
+	if err == nil {
+		_, err = s.exec(ctx, s.dropContainer, string(id))
+	}
 	return wrap("delete container", string(id), err)
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -409,4 +410,87 @@ func TestFailures(t *testing.T) {
 		return c.Status == "failed" && c.StatusReason != nil
 	})
 	a.send(request{method: "POST", path: "/v1/shell_calls", body: callBody(last.ID, "", "true")}).refused(400, "container_failed", "")
+}
+
+// Texts stay as they are, for people who read the JSON.
+func TestReadableTexts(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	got := a.send(request{method: "POST", path: "/v1/shell_calls", body: callBody("", "", "out <a> & 'b'")})
+	if !strings.Contains(string(got.body), `"stdout":"<a> & 'b'"`) {
+		t.Errorf("answer %s", got.body)
+	}
+}
+
+// A note is one short line, whatever the error says that it carries.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ note, want string }{
+		"plain":   {"it was killed", "it was killed"},
+		"lines":   {"one\r\n two\u2028three\x1b[31m\tfour\x00\x7f", "one two three [31m four"},
+		"bytes":   {"caf\xe9 é", "caf? é"},
+		"nothing": {" \n", ""},
+		"long":    {strings.Repeat("ü", 1000), strings.Repeat("ü", 390) + "…"},
+		"longest": {strings.Repeat("ü", 391), strings.Repeat("ü", 391)},
+	} {
+		if got := oneLine(test.note); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	a := ready(t)
+	a.world.Boxes.On(sandboxtest.OpStart, sandboxtest.Fail(errors.New("first\nsecond "+strings.Repeat("x", 500))))
+	call := a.shellCall("", "out x")
+	line, rest, _ := strings.Cut(call.Output.Output[0].Stderr, "\n")
+	if n := len([]rune(line)); n != 400 || rest != "" || !strings.Contains(line, "first second x") || *call.Results[0].Note != strings.TrimPrefix(line, "[shelld] ") {
+		t.Errorf("%d characters in %q, then %q", n, line, rest)
+	}
+}
+
+// What is said in other words already is taken; what is not served is refused.
+func TestNeutralFields(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	c := a.container()
+	var call rpc.ShellCall
+	for _, more := range []string{
+		`,"stream":false,"keep_background":true,"limits":{},"background":false,"stdin":"none","network_policy":{"type":"disabled"},"env":{"KEY":"value"},"working_directory":"/mnt/data"`,
+		`,"stream":null,"keep_background":null,"limits":null`,
+	} {
+		a.post("/v1/shell_calls", callBody(c.ID, more, "out x"), &call)
+	}
+	for param, more := range map[string]string{
+		"stream": `,"stream":true`, "keep_background": `,"keep_background":false`, "limits": `,"limits":{"memory":"512m"}`,
+	} {
+		a.send(request{method: "POST", path: "/v1/shell_calls", body: callBody(c.ID, more, "out x")}).refused(400, "unsupported", param)
+	}
+	a.send(request{method: "POST", path: "/v1/shell_calls", body: callBody(c.ID, `,"limits":3`, "out x")}).refused(400, "invalid_value", "limits")
+}
+
+// What must not be sent again says so: the SDKs would.
+func TestNotTwice(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	c := a.container()
+	started := a.send(request{method: "POST", path: "/v1/shell_calls", body: callBody(c.ID, "", "hang", "nostart")})
+	started.refused(429, "too_many_runs", "")
+	none := a.send(request{method: "POST", path: "/v1/shell_calls", body: callBody(c.ID, "", "nostart")})
+	none.refused(429, "too_many_runs", "")
+	if started.header.Get("X-Should-Retry") != "false" || started.header.Get("Retry-After-Ms") != "" || none.header.Get("X-Should-Retry") != "" || none.header.Get("Retry-After-Ms") == "" {
+		t.Errorf("headers of a call taken back %v, of one that did not start %v", started.header, none.header)
+	}
+
+	stopped := make(chan answer)
+	go func() {
+		stopped <- a.send(request{method: "POST", path: "/v1/shell_calls", body: callBody(c.ID, `,"call_id":"twice"`, "hang")})
+	}()
+	var list rpc.List[rpc.ShellCall]
+	eventually(t, "the call runs", func() bool {
+		a.get("/v1/shell_calls?status=in_progress", &list)
+		return len(list.Data) == 1 && a.world.Boxes.Count(sandboxtest.OpStart) == 4
+	})
+	a.stop()
+	got := <-stopped
+	if e := got.refused(503, "not_ready", ""); got.header.Get("X-Should-Retry") != "false" || !strings.Contains(e.Message, "/v1/shell_calls/"+list.Data[0].ID) {
+		t.Errorf("answer at the stop: %v, %q", got.header, e.Message)
+	}
 }

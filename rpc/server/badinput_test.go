@@ -81,7 +81,7 @@ func badCalls() []bad {
 		{"unknown field", call(`"comands":[]`), 400, unknown, "comands"},
 		{"unknown inner field", action(`,"timeout":1`), 400, unknown, "action.timeout"},
 		{"unknown field of the environment", environment(`"memory":"1g"`), 400, unknown, "environment.memory"},
-		{"unknown field of a later release", call(`"keep_background":false`), 400, unknown, "keep_background"},
+		{"unknown field of a later release", call(`"wait":false`), 400, unknown, "wait"},
 		{"another case", call(`"ENV":{}`), 400, unknown, "ENV"},
 		{"another case of action", `{"Action":{"commands":["true"]}}`, 400, unknown, "Action"},
 		{"long unknown field", `{"` + long + `":1}`, 400, unknown, long[:64] + "…"},

@@ -74,7 +74,7 @@ func containerObject(c sandbox.Container) rpc.Container {
 		CreatedAt:     c.CreatedAt.Unix(),
 		Name:          c.Spec.Name,
 		Status:        string(c.Status),
-		StatusReason:  optional(c.StatusReason),
+		StatusReason:  optional(oneLine(c.StatusReason)),
 		LastActiveAt:  c.LastActiveAt.Unix(),
 		ExpiresAfter:  rpc.ExpiresAfter{Anchor: anchor, Minutes: c.Spec.IdleMinutes},
 		MemoryLimit:   c.Spec.MemoryLimit,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,11 +55,12 @@ func (s *server) renderError(w http.ResponseWriter, r *http.Request, requestID s
 	status, code, param := http.StatusInternalServerError, rpc.CodeInternal, ""
 	message := "shelld failed; the log has the details under request id " + requestID
 	var retryAfter time.Duration
+	noRetry := false
 	if e, ok := errors.AsType[*httpError](err); ok {
 		status, code, param, message = e.status, e.code, e.param, e.message
 	} else if e, ok := errors.AsType[*sandbox.Error](err); ok {
 		status, code, param, message = statuses(e.Class), string(e.Code), e.Param, e.Message
-		retryAfter = e.RetryAfter
+		retryAfter, noRetry = e.RetryAfter, e.NoRetry
 		if status >= http.StatusInternalServerError && e.Cause != nil {
 			s.log.WarnContext(r.Context(), "request not served", "request_id", requestID, "method", r.Method, "path", r.URL.Path, "status", status, "err", err)
 		}
@@ -77,7 +79,7 @@ func (s *server) renderError(w http.ResponseWriter, r *http.Request, requestID s
 	if retryAfter > 0 {
 		w.Header().Set("Retry-After-Ms", strconv.FormatInt(retryAfter.Milliseconds(), 10))
 	}
-	if !worthRetrying(status, code) {
+	if noRetry || !worthRetrying(status, code) {
 		w.Header().Set("X-Should-Retry", "false")
 	}
 	s.writeJSON(w, r, status, envelope)
@@ -96,10 +98,19 @@ func worthRetrying(status int, code string) bool {
 	}
 }
 
+// encode writes JSON in which texts stay readable, without a line end.
+func encode(body any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(body)
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), err
+}
+
 // writeJSON writes a whole answer. A client that is gone is no fault of ours,
 // so that is logged for the curious only.
 func (s *server) writeJSON(w http.ResponseWriter, r *http.Request, status int, body any) {
-	text, err := json.Marshal(body)
+	text, err := encode(body)
 	if err != nil {
 		s.log.ErrorContext(r.Context(), "answer not encoded", "path", r.URL.Path, "err", err)
 		status, text = http.StatusInternalServerError, []byte(`{"error":{"message":"shelld failed to encode its answer","type":"server_error","param":null,"code":"internal"}}`)
@@ -107,7 +118,7 @@ func (s *server) writeJSON(w http.ResponseWriter, r *http.Request, status int, b
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	if _, err := w.Write(text); err != nil {
+	if _, err := w.Write(text); err != nil { //nolint:gosec // it is JSON, and nosniff says so to browsers
 		s.log.DebugContext(r.Context(), "answer not sent", "path", r.URL.Path, "err", err)
 	}
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"net/http"
+	"strings"
+	"unicode"
 
 	"github.com/shelld/shelld/rpc"
 	"github.com/shelld/shelld/sandbox"
@@ -9,6 +11,13 @@ import (
 
 // announceHeader asks for the response headers as soon as the commands run.
 const announceHeader = "X-Shelld-Announce"
+
+const (
+	notePrefix = "[shelld] "
+	// maxNoteLine caps a note with its prefix. Unit: code points. Source: the
+	// API's contract.
+	maxNoteLine = 400
+)
 
 func (s *server) createShellCall(w http.ResponseWriter, r *http.Request) error {
 	var req rpc.ShellCallCreate
@@ -95,6 +104,19 @@ func (s *server) cancelShellCall(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// oneLine makes a note fit one line behind notePrefix, whatever error's text it
+// carries: without control characters and line ends, and clipped.
+func oneLine(note string) string {
+	words := strings.FieldsFunc(strings.ToValidUTF8(note, "?"), func(c rune) bool {
+		return unicode.IsSpace(c) || !unicode.IsPrint(c)
+	})
+	text := []rune(strings.Join(words, " "))
+	if most := maxNoteLine - len(notePrefix); len(text) > most {
+		text = append(text[:most-1], '…')
+	}
+	return string(text)
+}
+
 // commandIndex reads the command's index from the path.
 func commandIndex(r *http.Request) (int, error) {
 	n, ok := wholeNumber(r.PathValue("index"))
@@ -138,11 +160,11 @@ func callObject(c sandbox.Call) rpc.ShellCall {
 // outputChunk is the part of a result that a model sees.
 func outputChunk(r sandbox.Result) rpc.OutputChunk {
 	chunk := rpc.OutputChunk{Stdout: r.Stdout, Stderr: r.Stderr}
-	if r.Note != "" {
+	if note := oneLine(r.Note); note != "" {
 		if n := len(chunk.Stderr); n > 0 && chunk.Stderr[n-1] != '\n' {
 			chunk.Stderr += "\n"
 		}
-		chunk.Stderr += "[shelld] " + r.Note + "\n"
+		chunk.Stderr += notePrefix + note + "\n"
 	}
 	if r.Reason == sandbox.ReasonTimeout {
 		chunk.Outcome = rpc.Outcome{Type: "timeout"}
@@ -164,7 +186,7 @@ func resultObject(index int, r sandbox.Result) rpc.ShellResult {
 		StderrBytes:     r.StderrBytes,
 		Truncated:       r.Truncated,
 		BackgroundPIDs:  r.Background,
-		Note:            optional(r.Note),
+		Note:            optional(oneLine(r.Note)),
 		Signal:          optional(sandbox.SignalName(r.Signal)),
 	}
 	if r.Reason != sandbox.ReasonLost {

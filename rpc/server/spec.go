@@ -142,10 +142,24 @@ func (s *server) callSpec(req rpc.ShellCallCreate) (sandbox.CallSpec, error) {
 			return spec, sandbox.Invalid("stdin", `stdin must be "none" or "stream", not %q`, clip(*req.Stdin))
 		}
 	}
-	if err := checkNetwork(req.NetworkPolicy, ""); err != nil {
+	if err := checkServed(req); err != nil {
 		return spec, err
 	}
 	return spec, s.place(&spec, req.Environment)
+}
+
+// checkServed refuses what the API has and this release does not serve.
+func checkServed(req rpc.ShellCallCreate) error {
+	switch {
+	case req.Stream != nil && *req.Stream:
+		return unsupported("stream", "event streams are not served yet; leave stream out, and read the output with GET /v1/shell_calls/{call_id}/commands/{index}/stdout?follow=true")
+	case req.KeepBackground != nil && !*req.KeepBackground:
+		return unsupported("keep_background", "background processes always outlive their command; leave keep_background out")
+	case len(req.Limits) > 0:
+		return unsupported("limits", "limits of single commands are not served yet; leave limits out, and set memory_limit when creating the container")
+	default:
+		return checkNetwork(req.NetworkPolicy, "")
+	}
 }
 
 // place reads where a call is to run.

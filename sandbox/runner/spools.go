@@ -107,6 +107,21 @@ func (s *Spools) Remove(call sandbox.CallID) error {
 	return nil
 }
 
+// Prune implements [sandbox.Outputs].
+func (s *Spools) Prune(known func(sandbox.CallID) bool) error {
+	calls, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list output of calls: %w", err)
+	}
+	var errs []error
+	for _, folder := range calls {
+		if call := sandbox.CallID(folder.Name()); call.Valid() && !known(call) {
+			errs = append(errs, s.Remove(call))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // spoolOutput implements [sandbox.Output].
 type spoolOutput struct {
 	*output.Spool

@@ -188,3 +188,29 @@ func TestGap(t *testing.T) {
 		t.Errorf("%d of %d bytes kept, gap %d to %d", len(got), out.Produced(), from, to)
 	}
 }
+
+// The output of unknown calls goes, and nothing else.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openSpools(t, dir, 100, 1000)
+	known, unknown := sandbox.NewCallID(), sandbox.NewCallID()
+	meta := fill(t, s, known, 0, sandbox.Stdout, "kept")
+	fill(t, s, unknown, 0, sandbox.Stdout, "not kept")
+	if err := os.Mkdir(filepath.Join(dir, "of somebody else"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prune(func(call sandbox.CallID) bool { return call == known }); err != nil {
+		t.Errorf("prune: %v", err)
+	}
+	folders, err := os.ReadDir(dir)
+	if err != nil || len(folders) != 2 {
+		t.Errorf("%d folders, %v; want that of the known call and the other's", len(folders), err)
+	}
+	if text, _ := read(t, s, known, 0, sandbox.Stdout, meta, 0, -1, false); text != "kept" {
+		t.Errorf("output of the known call: %q", text)
+	}
+	if err := openSpools(t, filepath.Join(dir, "none"), 1, 1).Prune(nil); err != nil {
+		t.Errorf("prune without a folder: %v", err)
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 // Boxes implements [sandbox.Boxes] in memory. What its commands do is said in
 // their texts, in a small language: "out hello; sleep 2s; exit 3". The others
-// are err TEXT, cat, hang, leave (a background process), gap FROM TO (of
+// are err TEXT, cat, hang, stuck, leave (a background process), gap FROM TO (of
 // stdout), and lost, nostart and badstart, which do not start.
 type Boxes struct {
 	hooks

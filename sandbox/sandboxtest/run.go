@@ -21,6 +21,7 @@ import (
 //	cat                 copy the standard input to stdout
 //	sleep DURATION      pass time
 //	hang                wait until the command is ended
+//	stuck               wait until the box is lost, and cannot be ended before
 //	leave               leave a background process; see [Box.Release]
 //	exit CODE           end; without it a command ends with 0
 //	lost, nostart, badstart  do not start: fail as a broken sandbox does, as
@@ -35,7 +36,7 @@ func parseScript(text string) ([]step, error) {
 		case "lost":
 			return nil, ErrBroken
 		case "nostart":
-			return nil, &sandbox.Error{Class: sandbox.ErrExhausted, Code: sandbox.CodeTooManyRuns, Message: "the sandbox is full"}
+			return nil, &sandbox.Error{Class: sandbox.ErrExhausted, Code: sandbox.CodeTooManyRuns, Message: "the sandbox is full", RetryAfter: time.Second}
 		case "badstart":
 			return nil, sandbox.Invalid("working_directory", "cannot be entered")
 		}
@@ -109,6 +110,9 @@ func (r *run) play(steps []step) {
 		case "cat":
 			read = r.cat()
 		case "hang":
+		case "stuck":
+			<-r.released
+			continue
 		default:
 			continue
 		}
@@ -133,8 +137,11 @@ func (r *run) play(steps []step) {
 	if left && reason == "" {
 		r.result.Background = []int{7}
 		close(r.done)
-		<-r.released
-		r.stdout.write("late")
+		select {
+		case <-r.released:
+			r.stdout.write("late")
+		case <-r.end: // it is killed
+		}
 		r.finish()
 		return
 	}

@@ -20,8 +20,9 @@ type Store struct {
 }
 
 type storedCall struct {
-	scope string
-	call  sandbox.Call
+	scope    string
+	call     sandbox.Call
+	released time.Time // when its container ended; zero while it exists
 }
 
 var _ sandbox.Store = (*Store)(nil)
@@ -59,12 +60,17 @@ func (s *Store) PutContainer(ctx context.Context, c sandbox.Container) error {
 }
 
 // DeleteContainer implements [sandbox.Store].
-func (s *Store) DeleteContainer(ctx context.Context, id sandbox.ID) error {
+func (s *Store) DeleteContainer(ctx context.Context, id sandbox.ID, ended time.Time) error {
 	if err := s.run(ctx, OpDeleteContainer, string(id)); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for i := range s.calls {
+		if s.calls[i].call.ContainerID == id {
+			s.calls[i].released = ended
+		}
+	}
 	s.containers = slices.DeleteFunc(s.containers, func(c sandbox.Container) bool { return c.ID == id })
 	return nil
 }
@@ -107,7 +113,7 @@ func (s *Store) AddCall(ctx context.Context, scope string, c sandbox.Call) (exis
 			return existing, false, err
 		}
 	}
-	s.calls = append(s.calls, storedCall{scope, c})
+	s.calls = append(s.calls, storedCall{scope: scope, call: c})
 	return existing, true, nil
 }
 
@@ -144,6 +150,18 @@ func (s *Store) Call(_ context.Context, id sandbox.CallID) (sandbox.Call, error)
 		return clone(s.calls[i].call)
 	}
 	return sandbox.Call{}, sandbox.NotFound("shell call", string(id))
+}
+
+// CallByKey implements [sandbox.Store].
+func (s *Store) CallByKey(_ context.Context, scope, callID string) (sandbox.Call, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, stored := range s.calls {
+		if stored.scope == scope && stored.call.Spec.CallID == callID {
+			return clone(stored.call)
+		}
+	}
+	return sandbox.Call{}, sandbox.NotFound("shell call", callID)
 }
 
 // Calls implements [sandbox.Store].
@@ -188,7 +206,7 @@ func (s *Store) OldCalls(_ context.Context, before time.Time) (ids []sandbox.Cal
 	defer s.mu.Unlock()
 	for _, c := range s.calls {
 		ended := c.call.CompletedAt
-		if !ended.IsZero() && !ended.After(before) && s.findContainer(c.call.ContainerID) < 0 {
+		if !ended.IsZero() && !ended.After(before) && !c.released.After(before) && s.findContainer(c.call.ContainerID) < 0 {
 			ids = append(ids, c.call.ID)
 		}
 	}

@@ -23,6 +23,7 @@ func RunStore(t *testing.T, open func(t *testing.T) sandbox.Store) {
 		"order of containers":    storeContainerOrder,
 		"calls":                  storeCalls,
 		"same call id":           storeSameCallID,
+		"call by its key":        storeCallByKey,
 		"same call id at once":   storeSameCallIDAtOnce,
 		"pages":                  storePages,
 		"pages of a selection":   storeSelection,
@@ -119,10 +120,24 @@ func storeContainers(suite storeSuite) {
 	must(t, err)
 	same(t, "containers", list, []sandbox.Container{c})
 
-	must(t, s.DeleteContainer(ctx, c.ID))
+	must(t, s.DeleteContainer(ctx, c.ID, epoch()))
 	list, err = s.Containers(ctx)
 	must(t, err)
 	same(t, "number of containers", len(list), 0)
+}
+
+func storeCallByKey(suite storeSuite) {
+	t, s := suite.t, suite.store
+	c := sampleCall(sandbox.NewID(), "a")
+	add(t, s, "scope", c)
+	got, err := s.CallByKey(t.Context(), "scope", "a")
+	must(t, err)
+	same(t, "calls", got, c)
+	for _, key := range [][2]string{{"scope", "b"}, {"", "a"}, {"SCOPE", "a"}} {
+		if _, err := s.CallByKey(t.Context(), key[0], key[1]); !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("call with key %q: %v, want ErrNotFound", key, err)
+		}
+	}
 }
 
 func storeContainerOrder(suite storeSuite) {
@@ -304,8 +319,11 @@ func storeOpenAndOld(suite storeSuite) {
 	ids, err = s.OldCalls(ctx, epoch().Add(time.Nanosecond))
 	must(t, err)
 	same(t, "old calls", ids, []sandbox.CallID{old.ID})
-	must(t, s.DeleteContainer(ctx, c.ID))
-	ids, err = s.OldCalls(ctx, epoch().Add(time.Nanosecond))
+	must(t, s.DeleteContainer(ctx, c.ID, epoch().Add(time.Hour)))
+	ids, err = s.OldCalls(ctx, epoch().Add(time.Minute))
+	must(t, err)
+	same(t, "number of old calls before their container ended", len(ids), 1)
+	ids, err = s.OldCalls(ctx, epoch().Add(time.Hour))
 	must(t, err)
 	same(t, "number of old calls", len(ids), 2) // the open one never grows old
 }
@@ -313,7 +331,7 @@ func storeOpenAndOld(suite storeSuite) {
 func storeAbsent(suite storeSuite) {
 	t, s := suite.t, suite.store
 	ctx := t.Context()
-	must(t, s.DeleteContainer(ctx, sandbox.NewID()))
+	must(t, s.DeleteContainer(ctx, sandbox.NewID(), epoch()))
 	must(t, s.TouchContainer(ctx, sandbox.NewID(), epoch()))
 	must(t, s.DeleteCall(ctx, sandbox.NewCallID()))
 	must(t, s.PutCall(ctx, sampleCall("", "never added")))

@@ -62,6 +62,21 @@ func (o *Outputs) Remove(call sandbox.CallID) error {
 	return nil
 }
 
+// Prune implements [sandbox.Outputs].
+func (o *Outputs) Prune(known func(sandbox.CallID) bool) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key := range o.streams {
+		if !known(key.call) {
+			delete(o.streams, key)
+		}
+	}
+	return nil
+}
+
+// Plant leaves a stream there of a call that nobody knows.
+func (o *Outputs) Plant(call sandbox.CallID) { o.add(call, 0, sandbox.Stdout) }
+
 // Calls returns how many calls have output.
 func (o *Outputs) Calls() int {
 	o.mu.Lock()
