@@ -147,6 +147,9 @@ func (h *holder) run(ctx context.Context, log io.Writer) error {
 		if err := arrangeMounts(h.dirs); err != nil {
 			return err
 		}
+		if err := recordNamespace(h.dirs); err != nil {
+			return err
+		}
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -258,12 +261,5 @@ func (h *holder) record() error {
 	if err != nil {
 		return fmt.Errorf("encode holder record: %w", err)
 	}
-	temp := h.dirs.holderState() + ".new"
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
-		return fmt.Errorf("write holder record: %w", err)
-	}
-	if err := os.Rename(temp, h.dirs.holderState()); err != nil {
-		return fmt.Errorf("write holder record: %w", err)
-	}
-	return nil
+	return replaceFile(h.dirs.holderState(), data)
 }

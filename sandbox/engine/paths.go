@@ -46,6 +46,7 @@ func (d Dirs) containerdRoot() string     { return filepath.Join(d.Root, "contai
 func (d Dirs) containerdConfig() string   { return filepath.Join(d.Root, "containerd.toml") }
 func (d Dirs) log() string                { return filepath.Join(d.Root, "engine.log") }
 func (d Dirs) rootLock() string           { return filepath.Join(d.Root, "holder.lock") }
+func (d Dirs) namespaceRecord() string    { return filepath.Join(d.Root, "namespace.json") }
 func (d Dirs) engineLock() string         { return filepath.Join(d.Run, "engine.lock") }
 func (d Dirs) holderSocket() string       { return filepath.Join(d.Run, "holder.sock") }
 func (d Dirs) holderState() string        { return filepath.Join(d.Run, "holder.json") }

@@ -92,9 +92,9 @@ func TestLockFile(t *testing.T) {
 	}
 }
 
-// Only a process of our own user with our socket on its command line is a shim
-// of ours.
-func TestIsShim(t *testing.T) {
+// Only a process of our own user with our socket on its command line looks
+// like a shim of ours.
+func TestShimCandidates(t *testing.T) {
 	t.Parallel()
 	const socket = "/u/containerd.sock"
 	script := "exec -a " + binShim + " sleep 1000"
@@ -112,14 +112,15 @@ func TestIsShim(t *testing.T) {
 			want bool
 		}{fake(t, script+" -address /u/containerd.sock", 65534), false}
 	}
+	s := shims{address: socket, mode: ModeRoot}
 	for name, c := range cases {
-		if got := isShim("/proc", socket, c.pid); got != c.want {
+		if got := s.looksRight(c.pid); got != c.want {
 			t.Errorf("%s: %v; want %v (%s)", name, got, c.want, cmdline(c.pid))
 		}
 	}
-	found, err := liveShims("/proc", socket)
+	found, err := s.candidates()
 	if err != nil || len(found) != 1 || found[0] != ours {
-		t.Errorf("live shims = %v, %v; want %d", found, err, ours)
+		t.Errorf("candidates = %v, %v; want %d", found, err, ours)
 	}
 }
 
