@@ -225,7 +225,7 @@ func (b *box) newContainer(ctx context.Context) (containerd.Container, error) {
 		cgroupPath: b.spec.CgroupPath, clone3: e.opts.Clone3, mode: e.mode,
 	})
 	return e.client.NewContainer(ctx, b.key,
-		containerd.WithContainerLabels(e.labels(b.spec, b.slot.number)),
+		containerd.WithContainerLabels(e.labels(b.spec.ID, b.slot.number)),
 		containerd.WithSnapshotter(snapshotter),
 		containerd.WithSnapshot(b.key),
 		containerd.WithRuntime(runtimeName, runtimeOptions),
