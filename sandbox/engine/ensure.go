@@ -83,7 +83,7 @@ func (e *Engine) startLocked(ctx context.Context) error {
 		case exit := <-ended:
 			if e.noEngine() {
 				return sandbox.Unavailable(sandbox.CodeNotReady, exit,
-					"the engine cannot start: %s", firstLine(e.spawnOutput(), e.opts.log()))
+					"the engine cannot start: %s", lastLine(e.spawnOutput(), e.opts.log()))
 			}
 			// Another engine process was faster; its holder answers soon.
 			ended = nil

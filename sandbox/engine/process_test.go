@@ -154,6 +154,24 @@ func fake(t *testing.T, script string, uid uint32) int {
 	return cmd.Process.Pid
 }
 
+func TestLastLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for text, want := range map[string]string{
+		"": "it left no message", " \n\n": "it left no message", "one": "one", "one\n": "one",
+		"time=x level=INFO msg=\"joining\"\nshelld: no space left\n\n": "shelld: no space left",
+	} {
+		write(t, dir, "output", text)
+		if got := lastLine(filepath.Join(dir, "output"), filepath.Join(dir, "none")); got != want {
+			t.Errorf("last line of %q = %q; want %q", text, got, want)
+		}
+		write(t, dir, "log", "first\nlast\n")
+		if got := lastLine(filepath.Join(dir, "none"), filepath.Join(dir, "log")); got != "last" {
+			t.Errorf("last line of the log = %q", got)
+		}
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	var b backoff
