@@ -22,8 +22,11 @@ func TestEngineLife(t *testing.T) {
 	t.Parallel()
 	e := openEngine(t)
 	info := e.Info(t.Context())
-	if info.Mode != hostMode() || !info.Own || info.ContainerdVersion == "" || info.HolderPID == 0 || info.ContainerdPID == 0 {
+	if info.Address != e.opts.containerdSocket() || info.ContainerdVersion == "" {
 		t.Errorf("info = %+v", info)
+	}
+	if state := holderOf(t, e); state.Mode != hostMode() || state.PID == 0 || state.Containerd == 0 {
+		t.Errorf("holder state = %+v", state)
 	}
 	first, second := create(t, e), create(t, e)
 	answers(t, e, first.ID)
@@ -147,7 +150,7 @@ func TestEngineInstancesDoNotMeet(t *testing.T) {
 		e    *Engine
 		want sandbox.Instance
 	}{{one, a}, {two, b}} {
-		kill9(t, c.e.Info(t.Context()).ContainerdPID)
+		kill9(t, holderOf(t, c.e).Containerd)
 		ready(t, c.e)
 		wantRunning(t, c.e, c.want)
 	}
@@ -160,8 +163,8 @@ func TestEngineStopsCleanly(t *testing.T) {
 	if err := e.Stop(t.Context()); err != nil {
 		t.Fatalf("stop: %v", err)
 	}
-	if holder := e.Info(t.Context()).HolderPID; holder != 0 {
-		t.Errorf("holder %d answers still", holder)
+	if state, err := e.holder.state(t.Context()); err == nil {
+		t.Errorf("holder %d answers still", state.PID)
 	}
 	// Eventually: the engine process takes its time to exit under the race
 	// detector.
@@ -218,7 +221,7 @@ func traces(t *testing.T, e *Engine, instance sandbox.Instance) []string {
 	t.Helper()
 	var found []string
 	key := instance.ID.Key()
-	holder := strconv.Itoa(e.Info(t.Context()).HolderPID)
+	holder := strconv.Itoa(holderOf(t, e).PID)
 	if instance.PID != 0 && !gone(instance.PID) {
 		found = append(found, fmt.Sprintf("guest %d is alive", instance.PID))
 	}

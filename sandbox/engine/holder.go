@@ -221,7 +221,7 @@ func (h *holder) serve(ctx context.Context) error {
 		_ = h.containerd.run(ctx)
 	})
 	group.Go(func() {
-		reapOrphans(ctx, sigchld, func(pid int) bool { own, _ := h.containerd.state(); return pid == own })
+		reapOrphans(ctx, sigchld, func(pid int) bool { return pid == h.containerd.process() })
 	})
 	h.logger.Info("holder started", "mode", h.mode, "stage", h.stage, "version", version())
 	err = h.serveHTTP(ctx, listener)

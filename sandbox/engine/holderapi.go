@@ -19,8 +19,6 @@ type holderState struct {
 	PID        int       `json:"pid"`
 	Containerd int       `json:"containerd_pid"`
 	Mode       Mode      `json:"mode"`
-	Version    string    `json:"version"`
-	Restarts   int       `json:"restarts"`
 	UIDs       []idRange `json:"uids"`
 	GIDs       []idRange `json:"gids"`
 }
@@ -68,9 +66,8 @@ func (h *holder) serveHTTP(ctx context.Context, listener *net.UnixListener) erro
 }
 
 func (h *holder) state() holderState {
-	pid, restarts := h.containerd.state()
 	return holderState{
-		PID: os.Getpid(), Containerd: pid, Mode: h.mode, Version: version(), Restarts: restarts,
+		PID: os.Getpid(), Containerd: h.containerd.process(), Mode: h.mode,
 		UIDs: h.uids, GIDs: h.gids,
 	}
 }

@@ -39,10 +39,10 @@ func TestEngineRunsBelowRun(t *testing.T) {
 	e := openEngine(t, func(o *Options) { o.Run = filepath.Join("/var", dir, "shelld") })
 	instance := create(t, e)
 	answers(t, e, instance.ID)
-	kill9(t, e.Info(t.Context()).HolderPID)
+	kill9(t, holderOf(t, e).PID)
 	ready(t, e)
 	wantRunning(t, e, instance)
-	holder := e.Info(t.Context()).HolderPID
+	holder := holderOf(t, e).PID
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/run", holder))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestEngineSurvivesReboot(t *testing.T) {
 	e := openEngine(t)
 	instance := create(t, e)
 	kill9(t, enginePID(t, e.opts.Dirs))
-	kill9(t, e.Info(t.Context()).HolderPID)
+	kill9(t, holderOf(t, e).PID)
 	shims := liveShims(t, e)
 	if len(shims) != 1 {
 		t.Fatalf("live shims = %v; want one", shims)
@@ -103,7 +103,7 @@ func TestEngineUsesExistingContainerd(t *testing.T) {
 	}
 	// The existing one finds its own runtime in PATH, as ours does.
 	guest := openEngineIn(t, opts)
-	if info := guest.Info(t.Context()); info.Own || info.ContainerdVersion == "" {
+	if info := guest.Info(t.Context()); info.Address != owner.address() || info.ContainerdVersion == "" {
 		t.Errorf("info = %+v", info)
 	}
 	theirs, ours := create(t, owner), create(t, guest)

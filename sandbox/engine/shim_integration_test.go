@@ -127,15 +127,9 @@ func TestEngineJoinsOnlyItsOwn(t *testing.T) {
 // killEngine kills the engine process and its holder.
 func killEngine(t *testing.T, e *Engine) {
 	t.Helper()
-	holder := holderPID(t, e)
+	holder := holderOf(t, e).PID
 	kill9(t, enginePID(t, e.opts.Dirs))
 	kill9(t, holder)
-}
-
-// holderPID returns the process id of the engine's holder.
-func holderPID(t *testing.T, e *Engine) int {
-	t.Helper()
-	return e.Info(t.Context()).HolderPID
 }
 
 // A shim of before an upgrade, whose file has been replaced, is joined.
