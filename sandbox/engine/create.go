@@ -78,6 +78,9 @@ func (e *Engine) hostImage() (*hostimage.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at host: %w", err)
 	}
+	if len(image.Missing) > 0 {
+		e.logger.Warn("host paths left out, because they are missing or closed to shelld", "paths", image.Missing)
+	}
 	return image, nil
 }
 

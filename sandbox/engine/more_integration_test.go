@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,6 +155,22 @@ func TestEngineCgroup(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	nothingLeft(t, e, instance)
+}
+
+// A host path that is not there, as after the removal of a package, costs
+// nothing but itself.
+func TestEngineMissingHostPath(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	e := openEngine(t, func(o *Options) {
+		o.HostPaths = []string{"/no/such/folder"}
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	instance := create(t, e)
+	answers(t, e, instance.ID)
+	if !strings.Contains(log.String(), "/no/such/folder") || !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("log = %q; want a warning", log.String())
+	}
 }
 
 // What a command of the sandbox sees, apart from seccomp, which nsenter does
