@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"path/filepath"
 	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/shelld/shelld/sandbox"
 	"github.com/shelld/shelld/sandbox/engine/hostimage"
+	"github.com/shelld/shelld/sandbox/engine/rundir"
 )
 
 const (
@@ -266,7 +266,7 @@ func (e *Engine) OpenGuest(ctx context.Context, id sandbox.ID) (*net.UnixConn, e
 		return nil, sandbox.NotFound("container", string(id))
 	}
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", filepath.Join(e.opts.guestDir(id.Key()), GuestSocket))
+	conn, err := dialer.DialContext(ctx, "unix", rundir.GuestSocket(e.opts.Run, id.Key()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &sandbox.Error{Class: sandbox.ErrNotFound, Code: sandbox.CodeNotFound, Message: fmt.Sprintf("container %s does not run", id), Cause: err}
 	}

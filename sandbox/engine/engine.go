@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
+	"github.com/shelld/shelld/rpc/socket/flock"
 	"github.com/shelld/shelld/sandbox"
 )
 
@@ -219,11 +220,11 @@ func (e *Engine) Stop(ctx context.Context) error {
 	tick := time.NewTicker(holderPoll)
 	defer tick.Stop()
 	for {
-		lock, err := lockFile(e.opts.engineLock())
+		lock, err := flock.Try(e.opts.engineLock())
 		if err == nil {
 			return lock.Close()
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, flock.ErrHeld) {
 			return fmt.Errorf("stop engine: %w", err)
 		}
 		select {

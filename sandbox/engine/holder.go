@@ -11,12 +11,14 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shelld/shelld/rpc/socket/flock"
+	"github.com/shelld/shelld/sandbox/engine/rundir"
 )
 
 // stage says how far a holder's namespaces are.
@@ -138,7 +140,10 @@ type holder struct {
 var errStopped = errors.New("told to stop")
 
 func (h *holder) run(ctx context.Context, log io.Writer) error {
-	lock, err := awaitLock(ctx, h.dirs.rootLock())
+	lock, err := flock.Take(ctx, h.dirs.rootLock())
+	if errors.Is(err, flock.ErrHeld) {
+		return fmt.Errorf("another engine uses %s: %w", h.dirs.Root, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -186,7 +191,7 @@ func (h *holder) run(ctx context.Context, log io.Writer) error {
 // prepareRun makes the directory of the guests' sockets. Root of a sandbox
 // passes through it, so it may be entered but not listed.
 func (h *holder) prepareRun() error {
-	if err := os.MkdirAll(filepath.Join(h.dirs.Run, "sb"), 0o711); err != nil { //nolint:gosec // to be entered
+	if err := os.MkdirAll(rundir.Guests(h.dirs.Run), 0o711); err != nil { //nolint:gosec // to be entered
 		return fmt.Errorf("make guest directory: %w", err)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shelld/shelld/rpc/socket/flock"
 )
 
 // HostOptions are the options of an engine process.
@@ -59,8 +61,8 @@ func Run(ctx context.Context, opts HostOptions) error {
 	if err := prepareDirs(opts.Dirs); err != nil {
 		return err
 	}
-	lock, err := lockFile(opts.engineLock())
-	if errors.Is(err, errLocked) {
+	lock, err := flock.Try(opts.engineLock())
+	if errors.Is(err, flock.ErrHeld) {
 		return fmt.Errorf("another engine process serves %s: %w", opts.Run, err)
 	}
 	if err != nil {

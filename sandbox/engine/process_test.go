@@ -66,28 +66,6 @@ func TestSupervisorRestarts(t *testing.T) {
 	}
 }
 
-func TestLockFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "lock")
-	first, err := lockFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockFile(path); !errors.Is(err, errLocked) {
-		t.Errorf("second lock: %v; want %v", err, errLocked)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second, err := lockFile(path)
-	if err != nil {
-		t.Fatalf("lock after release: %v", err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 // Only a process of our own user with our socket on its command line looks
 // like a shim of ours.
 func TestShimCandidates(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shelld/shelld/rpc/socket/flock"
 	"github.com/shelld/shelld/sandbox"
 )
 
@@ -108,13 +109,13 @@ func TestEngineIsFoundAgain(t *testing.T) {
 	}
 	wantRunning(t, second, instance)
 	answers(t, second, instance.ID)
-	if err := Run(t.Context(), HostOptions{Dirs: first.opts.Dirs}); !errors.Is(err, errLocked) {
-		t.Errorf("second engine process: %v; want %v", err, errLocked)
+	if err := Run(t.Context(), HostOptions{Dirs: first.opts.Dirs}); !errors.Is(err, flock.ErrHeld) {
+		t.Errorf("second engine process: %v; want %v", err, flock.ErrHeld)
 	}
 	elsewhere := first.opts
 	elsewhere.Run = filepath.Join(filepath.Dir(first.opts.Run), "run2")
 	_, err = Open(t.Context(), elsewhere)
-	checkRefusal(t, hostMode(), err, "locked by another process")
+	checkRefusal(t, hostMode(), err, "another engine uses "+first.opts.Root)
 	// The new pool knows the old sandbox's ids.
 	other := create(t, second)
 	if uidMap(t, instance.PID) == uidMap(t, other.PID) {
