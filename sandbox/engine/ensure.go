@@ -19,11 +19,11 @@ import (
 func (e *Engine) Ensure(ctx context.Context) error {
 	e.starting.Lock()
 	defer e.starting.Unlock()
+	// Made here so that the daemon's user owns them in any case.
+	if err := prepareDirs(e.opts.Dirs); err != nil {
+		return err
+	}
 	if e.own() {
-		// Made here so that the daemon's user owns them in any case.
-		if err := prepareDirs(e.opts.Dirs); err != nil {
-			return err
-		}
 		if err := e.startLocked(ctx); err != nil {
 			return err
 		}
