@@ -139,7 +139,7 @@ type holder struct {
 
 var errStopped = errors.New("told to stop")
 
-func (h *holder) run(ctx context.Context, log io.Writer) error {
+func (h *holder) run(ctx context.Context, log io.Writer) (err error) {
 	lock, err := flock.Take(ctx, h.dirs.rootLock())
 	if errors.Is(err, flock.ErrHeld) {
 		return fmt.Errorf("another engine uses %s: %w", h.dirs.Root, err)
@@ -147,7 +147,7 @@ func (h *holder) run(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	if h.stage == stageFresh {
 		if err := arrangeMounts(h.dirs); err != nil {
 			return err

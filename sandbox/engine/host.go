@@ -40,7 +40,7 @@ const (
 // when the holder was told to stop ([Engine.Stop]).
 //
 // Errors that match [sandbox.ErrUnavailable] say what this machine lacks.
-func Run(ctx context.Context, opts HostOptions) error {
+func Run(ctx context.Context, opts HostOptions) (err error) {
 	if err := opts.validate(); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
@@ -68,7 +68,7 @@ func Run(ctx context.Context, opts HostOptions) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	h := &host{HostOptions: opts, mode: mode, client: newHolderClient(opts.Dirs)}
 	defer h.client.close()
 	return h.run(ctx)
