@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -236,16 +237,20 @@ func (b *box) newContainer(ctx context.Context) (containerd.Container, error) {
 	)
 }
 
-// awaitGuest returns when the guest accepts connections.
+// awaitGuest returns when the guest can be connected to: it puts its socket in
+// place when it listens.
 func (b *box) awaitGuest(ctx context.Context, exited <-chan containerd.ExitStatus) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.engine.opts.GuestTimeout, errors.New("the guest did not listen in time"))
 	defer cancel()
 	tick := time.NewTicker(guestPoll)
 	defer tick.Stop()
 	for {
-		conn, err := b.engine.OpenGuest(ctx, b.spec.ID)
+		_, err := os.Lstat(rundir.GuestSocket(b.engine.opts.Run, b.key))
 		if err == nil {
-			return conn.Close()
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for guest: %w", err)
 		}
 		select {
 		case status := <-exited:
