@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -272,10 +270,9 @@ func (d *daemon) engineOptions() engine.Options {
 }
 
 // instanceName names what belongs to this instance on the machine, such as
-// its cgroup: "shelld-" and a hash of the state folder.
+// its cgroup: "shelld-" and the engine's key of the state folder.
 func instanceName(root string) string {
-	sum := sha256.Sum256([]byte(root))
-	return "shelld-" + hex.EncodeToString(sum[:4])
+	return "shelld-" + engine.InstanceKey(root)
 }
 
 // closers undo what Run has set up, in reverse order.

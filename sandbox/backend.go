@@ -34,8 +34,6 @@ type BoxSpec struct {
 	// CgroupPath is the absolute path of the sandbox's cgroup below the
 	// mount point of each hierarchy. Empty: this machine gives us none.
 	CgroupPath string
-	// Labels are kept with the sandbox, for people who look at the engine.
-	Labels map[string]string
 }
 
 // Instance is a sandbox as its backend sees it.

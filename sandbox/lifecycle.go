@@ -115,7 +115,7 @@ func (m *Manager) start(ctx context.Context, e *entry) error {
 		return err
 	}
 	instance, err := m.opts.Backend.Create(ctx, BoxSpec{
-		ID: c.ID, Image: c.Spec.Image, CgroupPath: m.opts.Boxes.CgroupPath(c.ID), Labels: c.Spec.Labels,
+		ID: c.ID, Image: c.Spec.Image, CgroupPath: m.opts.Boxes.CgroupPath(c.ID),
 	})
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ func directions() []rule {
 		{part: "sandbox"},
 		{part: "sandbox/guest"},
 		{part: "sandbox/runner", may: []string{"sandbox", "sandbox/guest", "sandbox/limit", "sandbox/output"}},
+		{part: "sandbox/engine", may: []string{"sandbox", "rpc/socket"}},
 		{part: "sandbox/*", may: []string{"sandbox"}},
 		{part: "contrib/*", may: []string{"*", "*/*"}},
 	}

@@ -4,19 +4,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"syscall"
 
+	"github.com/shelld/shelld/rpc/socket"
 	"github.com/shelld/shelld/rpc/socket/xdg"
-)
-
-const (
-	// maxSocketPath is the longest path that a Unix socket can have, one byte
-	// being the NUL at its end. Unit: bytes. Source: unix(7).
-	maxSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
-
-	// guestSuffix is what the path of a sandbox's socket adds to the run
-	// directory: a folder named by the sandbox's key of 16 characters.
-	guestSuffix = "/sb/0123456789abcdef/guest.sock"
+	"github.com/shelld/shelld/sandbox/engine/rundir"
 )
 
 // Paths are the places of one instance of shelld, absolute and clean.
@@ -67,13 +58,12 @@ func (p Paths) check() error {
 	if p.Root == p.Run {
 		return fmt.Errorf("paths: --root and --run are both %s; they must be two folders", p.Root)
 	}
-	if n := len(p.Run) + len(guestSuffix); n > maxSocketPath {
-		return fmt.Errorf("paths: run directory %s is too long: the sockets of sandboxes below it would have paths of %d bytes and the kernel allows %d; choose a --run of at most %d bytes",
-			p.Run, n, maxSocketPath, maxSocketPath-len(guestSuffix))
+	if err := rundir.Check(p.Run); err != nil {
+		return fmt.Errorf("paths: %w", err)
 	}
-	if n := len(p.Socket); n > maxSocketPath {
+	if n := len(p.Socket); n > socket.MaxPath {
 		return fmt.Errorf("paths: socket path %s is too long: %d bytes and the kernel allows %d; choose a shorter listen.socket or leave it empty",
-			p.Socket, n, maxSocketPath)
+			p.Socket, n, socket.MaxPath)
 	}
 	return nil
 }

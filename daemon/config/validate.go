@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+
+	"github.com/shelld/shelld/sandbox/engine/hostimage"
 )
 
 // imageHost is the image that is always there.
@@ -86,23 +88,14 @@ func (v *validator) path(name, path string) {
 	}
 }
 
-// hostPaths refuses what would show private or live parts of the host, or hide
-// the sandbox's own directories. It judges the names only: whoever mounts them
-// must check what they lead to.
+// hostPaths judges the names only: whoever mounts them checks what they lead to.
 func (v *validator) hostPaths(paths []string) {
 	const name = "image.host_paths"
-	never := []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/mnt/data", "/home/sandbox"}
-	whole := []string{"/", "/etc", "/home", "/root", "/var", "/tmp", "/var/tmp", "/mnt"}
 	for i, path := range paths {
-		switch {
-		case !filepath.IsAbs(path) || filepath.Clean(path) != path:
-			v.fault(name, "must hold absolute paths without \"..\", doubled or trailing slashes, not %q", path)
-		case slices.Contains(paths[:i], path):
+		if err := hostimage.CheckHostPath(path); err != nil {
+			v.fault(name, "cannot have %v", err)
+		} else if slices.Contains(paths[:i], path) {
 			v.fault(name, "has %q twice", path)
-		case slices.Contains(whole, path):
-			v.fault(name, "cannot have all of %q; name the folders in it that commands need", path)
-		case below(path, never):
-			v.fault(name, "cannot have %q: nothing of that kind is ever shown in a sandbox, or it has its own", path)
 		}
 	}
 }

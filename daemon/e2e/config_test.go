@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,9 +62,14 @@ func TestNotReady(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, says: []string{"user 54321 has 0 subordinate user ids", "sudo usermod --add-subuids"}},
-		{name: "a host path that cannot be", mode: asRoot, setUp: func(_ *testing.T, i *instance) {
-			i.config += "[image]\nhost_paths = [\"/no/such/folder\"]\n"
-		}, says: []string{"host path not usable", "/no"}},
+		{name: "a host path that cannot be", mode: asRoot, setUp: func(t *testing.T, i *instance) {
+			link := filepath.Join("/opt", filepath.Base(i.dir))
+			plantedAt(t, link)
+			if err := os.Symlink(i.dir, link); err != nil {
+				t.Fatal(err)
+			}
+			i.config += fmt.Sprintf("[image]\nhost_paths = [%q]\n", link)
+		}, says: []string{"host path not usable", "would show"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -191,7 +191,7 @@ func mountsOf(dir string) []string {
 // cgroupName is the name of the cgroup of the daemon with that state folder.
 func cgroupName(root string) string {
 	sum := sha256.Sum256([]byte(root))
-	return "shelld-" + hex.EncodeToString(sum[:4])
+	return "shelld-" + hex.EncodeToString(sum[:8])
 }
 
 // cgroupsOf returns the cgroups of the daemon with that state folder, in all

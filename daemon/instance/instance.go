@@ -26,10 +26,7 @@ const lockName = "shelld.lock"
 
 // Claim is the sole right to use a state folder. It ends with Close or with
 // the process, however that dies, and is not passed on to child processes.
-type Claim struct {
-	root string
-	lock *flock.Lock
-}
+type Claim struct{ lock *flock.Lock }
 
 // Take prepares the folder as [Prepare] does and claims it for this process.
 // The error matches [ErrInUse] if another daemon has it, be it running or
@@ -50,11 +47,8 @@ func Take(ctx context.Context, root string) (*Claim, error) {
 	if err := os.WriteFile(path, []byte(pid), fileMode); err != nil {
 		return nil, errors.Join(explain(root, err), lock.Close())
 	}
-	return &Claim{root: root, lock: lock}, nil
+	return &Claim{lock: lock}, nil
 }
-
-// Root returns the path of the claimed folder.
-func (c *Claim) Root() string { return c.root }
 
 // Close gives up the claim. The folder and all in it stay.
 func (c *Claim) Close() error { return c.lock.Close() }

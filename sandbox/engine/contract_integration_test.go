@@ -43,8 +43,7 @@ func sandboxLeftovers(t *testing.T, e *Engine) []string {
 		left = append(left, "guest directory "+g.Name())
 	}
 	eventually(t, "the shims of deleted sandboxes have ended", func() bool { // they do so by themselves
-		shims, err := liveShims("/proc", e.address())
-		return err == nil && len(shims) == 0
+		return len(liveShims(t, e)) == 0
 	})
 	return left
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"path/filepath"
+	"os"
 	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/shelld/shelld/sandbox"
 	"github.com/shelld/shelld/sandbox/engine/hostimage"
+	"github.com/shelld/shelld/sandbox/engine/rundir"
 )
 
 const (
@@ -77,6 +78,9 @@ func (e *Engine) hostImage() (*hostimage.Image, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look at host: %w", err)
+	}
+	if len(image.Missing) > 0 {
+		e.logger.Warn("host paths left out, because they are missing or closed to shelld", "paths", image.Missing)
 	}
 	return image, nil
 }
@@ -225,7 +229,7 @@ func (b *box) newContainer(ctx context.Context) (containerd.Container, error) {
 		cgroupPath: b.spec.CgroupPath, clone3: e.opts.Clone3, mode: e.mode,
 	})
 	return e.client.NewContainer(ctx, b.key,
-		containerd.WithContainerLabels(e.labels(b.spec, b.slot.number)),
+		containerd.WithContainerLabels(e.labels(b.spec.ID, b.slot.number)),
 		containerd.WithSnapshotter(snapshotter),
 		containerd.WithSnapshot(b.key),
 		containerd.WithRuntime(runtimeName, runtimeOptions),
@@ -233,16 +237,20 @@ func (b *box) newContainer(ctx context.Context) (containerd.Container, error) {
 	)
 }
 
-// awaitGuest returns when the guest accepts connections.
+// awaitGuest returns when the guest can be connected to: it puts its socket in
+// place when it listens.
 func (b *box) awaitGuest(ctx context.Context, exited <-chan containerd.ExitStatus) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.engine.opts.GuestTimeout, errors.New("the guest did not listen in time"))
 	defer cancel()
 	tick := time.NewTicker(guestPoll)
 	defer tick.Stop()
 	for {
-		conn, err := b.engine.OpenGuest(ctx, b.spec.ID)
+		_, err := os.Lstat(rundir.GuestSocket(b.engine.opts.Run, b.key))
 		if err == nil {
-			return conn.Close()
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for guest: %w", err)
 		}
 		select {
 		case status := <-exited:
@@ -263,7 +271,7 @@ func (e *Engine) OpenGuest(ctx context.Context, id sandbox.ID) (*net.UnixConn, e
 		return nil, sandbox.NotFound("container", string(id))
 	}
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", filepath.Join(e.opts.guestDir(id.Key()), GuestSocket))
+	conn, err := dialer.DialContext(ctx, "unix", rundir.GuestSocket(e.opts.Run, id.Key()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &sandbox.Error{Class: sandbox.ErrNotFound, Code: sandbox.CodeNotFound, Message: fmt.Sprintf("container %s does not run", id), Cause: err}
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -132,18 +130,17 @@ func killTask(ctx context.Context, container containerd.Container) error {
 
 // killShim kills the shim of the container with that id.
 func (e *Engine) killShim(id string) error {
-	pids, err := liveShims("/proc", e.address())
+	found, err := e.shims()
 	if err != nil {
 		return err
 	}
-	for _, pid := range pids {
-		args := commandLine("/proc", pid)
-		if i := slices.Index(args, "-id"); i < 0 || i+1 >= len(args) || args[i+1] != id {
-			continue
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("kill shim of %s: %w", id, err)
-		}
+	return found.kill(id)
+}
+
+// shims finds the shims of the containerd in use.
+func (e *Engine) shims() (shims, error) {
+	if e.own() {
+		return shimsOf(e.opts.Dirs, e.mode)
 	}
-	return nil
+	return shims{address: e.address(), mode: e.mode}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
+	"github.com/shelld/shelld/rpc/socket/flock"
 	"github.com/shelld/shelld/sandbox"
 )
 
@@ -55,6 +56,9 @@ const (
 	reconnect = 500 * time.Millisecond
 	// undoBudget is how long it may take to remove what a failed call made.
 	undoBudget = 20 * time.Second
+	// infoBudget is how long a containerd may take to say its version, which
+	// takes one that works some milliseconds.
+	infoBudget = time.Second
 	// ctrdNamespace is containerd's namespace of all that is ours.
 	ctrdNamespace = "shelld"
 )
@@ -83,17 +87,10 @@ var _ sandbox.Backend = (*Engine)(nil)
 
 // Info says which engine is in use.
 type Info struct {
-	Mode Mode
 	// Address is containerd's socket.
 	Address string
-	// ContainerdVersion is empty while containerd is away.
+	// ContainerdVersion is empty while containerd is away or hangs.
 	ContainerdVersion string
-	// Own is true for a containerd of our own; Restarts is how often its
-	// holder has had to start it again.
-	Own      bool
-	Restarts int
-	// HolderPID and ContainerdPID are 0 when not known.
-	HolderPID, ContainerdPID int
 }
 
 // Open connects to the engine of opts.Dirs, starts it if none runs, and returns
@@ -181,17 +178,13 @@ func (e *Engine) address() string {
 	return e.opts.Address
 }
 
-// Info describes the engine as it is now.
+// Info describes the engine as it is now, within 1 s.
 func (e *Engine) Info(ctx context.Context) Info {
-	info := Info{Mode: e.mode, Address: e.address(), Own: e.own()}
+	ctx, cancel := context.WithTimeoutCause(ctx, infoBudget, errors.New("containerd does not answer"))
+	defer cancel()
+	info := Info{Address: e.address()}
 	if v, err := e.client.Version(ctx); err == nil {
 		info.ContainerdVersion = v.Version
-	}
-	if !e.own() {
-		return info
-	}
-	if state, err := e.holder.state(ctx); err == nil {
-		info.Restarts, info.HolderPID, info.ContainerdPID = state.Restarts, state.PID, state.Containerd
 	}
 	return info
 }
@@ -227,11 +220,11 @@ func (e *Engine) Stop(ctx context.Context) error {
 	tick := time.NewTicker(holderPoll)
 	defer tick.Stop()
 	for {
-		lock, err := lockFile(e.opts.engineLock())
+		lock, err := flock.Try(e.opts.engineLock())
 		if err == nil {
 			return lock.Close()
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, flock.ErrHeld) {
 			return fmt.Errorf("stop engine: %w", err)
 		}
 		select {

@@ -22,17 +22,19 @@ func TestEngineLife(t *testing.T) {
 	t.Parallel()
 	e := openEngine(t)
 	info := e.Info(t.Context())
-	if info.Mode != hostMode() || !info.Own || info.ContainerdVersion == "" || info.HolderPID == 0 || info.ContainerdPID == 0 {
+	if info.Address != e.opts.containerdSocket() || info.ContainerdVersion == "" {
 		t.Errorf("info = %+v", info)
+	}
+	if state := holderOf(t, e); state.Mode != hostMode() || state.PID == 0 || state.Containerd == 0 {
+		t.Errorf("holder state = %+v", state)
 	}
 	first, second := create(t, e), create(t, e)
 	answers(t, e, first.ID)
 	answers(t, e, second.ID)
 	wantRunning(t, e, first, second)
 
-	shims, err := liveShims("/proc", e.address())
-	if err != nil || len(shims) != 2 {
-		t.Errorf("live shims = %v, %v; want two", shims, err)
+	if shims := liveShims(t, e); len(shims) != 2 {
+		t.Errorf("live shims = %v; want two", shims)
 	}
 	for _, instance := range []sandbox.Instance{first, second} {
 		if err := e.Delete(t.Context(), instance.ID); err != nil {
@@ -115,9 +117,8 @@ func TestEngineFailedCreateLeavesNothing(t *testing.T) {
 				t.Errorf("create: %v; want an error of the guest", err)
 			}
 			nothingLeft(t, e, sandbox.Instance{ID: id})
-			shims, err := liveShims("/proc", e.address())
-			if err != nil || len(shims) != 0 {
-				t.Errorf("live shims = %v, %v; want none", shims, err)
+			if shims := liveShims(t, e); len(shims) != 0 {
+				t.Errorf("live shims = %v; want none", shims)
 			}
 		})
 	}
@@ -149,7 +150,7 @@ func TestEngineInstancesDoNotMeet(t *testing.T) {
 		e    *Engine
 		want sandbox.Instance
 	}{{one, a}, {two, b}} {
-		kill9(t, c.e.Info(t.Context()).ContainerdPID)
+		kill9(t, holderOf(t, c.e).Containerd)
 		ready(t, c.e)
 		wantRunning(t, c.e, c.want)
 	}
@@ -162,13 +163,13 @@ func TestEngineStopsCleanly(t *testing.T) {
 	if err := e.Stop(t.Context()); err != nil {
 		t.Fatalf("stop: %v", err)
 	}
-	if holder := e.Info(t.Context()).HolderPID; holder != 0 {
-		t.Errorf("holder %d answers still", holder)
+	if state, err := e.holder.state(t.Context()); err == nil {
+		t.Errorf("holder %d answers still", state.PID)
 	}
 	// Eventually: the engine process takes its time to exit under the race
 	// detector.
 	eventually(t, "only shims are left", func() bool {
-		return !slices.ContainsFunc(processes(t, e.opts.Dirs), func(pid int) bool { return !isShim("/proc", e.address(), pid) })
+		return !slices.ContainsFunc(processes(t, e.opts.Dirs), func(pid int) bool { return !slices.Contains(liveShims(t, e), pid) })
 	})
 	if _, err := e.List(t.Context()); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("list of a stopped engine: %v; want unavailable", err)
@@ -220,7 +221,7 @@ func traces(t *testing.T, e *Engine, instance sandbox.Instance) []string {
 	t.Helper()
 	var found []string
 	key := instance.ID.Key()
-	holder := strconv.Itoa(e.Info(t.Context()).HolderPID)
+	holder := strconv.Itoa(holderOf(t, e).PID)
 	if instance.PID != 0 && !gone(instance.PID) {
 		found = append(found, fmt.Sprintf("guest %d is alive", instance.PID))
 	}

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/shelld/shelld/rpc/socket/flock"
 	"github.com/shelld/shelld/sandbox"
+	"github.com/shelld/shelld/sandbox/engine/rundir"
 )
 
 // Ensure returns when containerd answers, after starting the engine process if
@@ -17,15 +19,15 @@ import (
 func (e *Engine) Ensure(ctx context.Context) error {
 	e.starting.Lock()
 	defer e.starting.Unlock()
+	// Made here so that the daemon's user owns them in any case.
+	if err := prepareDirs(e.opts.Dirs); err != nil {
+		return err
+	}
 	if e.own() {
-		// Made here so that the daemon's user owns them in any case.
-		if err := prepareDirs(e.opts.Dirs); err != nil {
-			return err
-		}
 		if err := e.startLocked(ctx); err != nil {
 			return err
 		}
-	} else if err := os.MkdirAll(filepath.Join(e.opts.Run, "sb"), 0o711); err != nil { //nolint:gosec // as in [holder.prepareRun]
+	} else if err := os.MkdirAll(rundir.Guests(e.opts.Run), 0o711); err != nil { //nolint:gosec // as in [holder.prepareRun]
 		return fmt.Errorf("make guest directory: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, e.opts.StartTimeout, errors.New("it did not answer in time"))
@@ -83,7 +85,7 @@ func (e *Engine) startLocked(ctx context.Context) error {
 		case exit := <-ended:
 			if e.noEngine() {
 				return sandbox.Unavailable(sandbox.CodeNotReady, exit,
-					"the engine cannot start: %s", firstLine(e.spawnOutput(), e.opts.log()))
+					"the engine cannot start: %s", lastLine(e.spawnOutput(), e.opts.log()))
 			}
 			// Another engine process was faster; its holder answers soon.
 			ended = nil
@@ -98,12 +100,12 @@ func (e *Engine) startLocked(ctx context.Context) error {
 // noEngine reports whether no engine process runs: each has its lock from
 // beginning to end. One that was killed may have it for a moment longer.
 func (e *Engine) noEngine() bool {
-	lock, err := lockFile(e.opts.engineLock())
+	lock, err := flock.Try(e.opts.engineLock())
 	if err == nil {
 		// Nothing was written that Close could lose.
 		_ = lock.Close()
 	}
-	return !errors.Is(err, errLocked)
+	return !errors.Is(err, flock.ErrHeld)
 }
 
 func (e *Engine) spawnOutput() string { return filepath.Join(e.opts.Run, "engine.out") }

@@ -118,6 +118,16 @@ func create(t *testing.T, e *Engine) sandbox.Instance {
 	return instance
 }
 
+// holderOf returns what the engine's holder says of itself.
+func holderOf(t *testing.T, e *Engine) holderState {
+	t.Helper()
+	state, err := e.holder.state(t.Context())
+	if err != nil {
+		t.Fatalf("ask holder: %v", err)
+	}
+	return state
+}
+
 // answers fails the test unless the guest accepts a connection.
 func answers(t *testing.T, e *Engine, id sandbox.ID) {
 	t.Helper()

@@ -11,12 +11,14 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shelld/shelld/rpc/socket/flock"
+	"github.com/shelld/shelld/sandbox/engine/rundir"
 )
 
 // stage says how far a holder's namespaces are.
@@ -137,14 +139,20 @@ type holder struct {
 
 var errStopped = errors.New("told to stop")
 
-func (h *holder) run(ctx context.Context, log io.Writer) error {
-	lock, err := awaitLock(ctx, h.dirs.rootLock())
+func (h *holder) run(ctx context.Context, log io.Writer) (err error) {
+	lock, err := flock.Take(ctx, h.dirs.rootLock())
+	if errors.Is(err, flock.ErrHeld) {
+		return fmt.Errorf("another engine uses %s: %w", h.dirs.Root, err)
+	}
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	if h.stage == stageFresh {
 		if err := arrangeMounts(h.dirs); err != nil {
+			return err
+		}
+		if err := recordNamespace(h.dirs); err != nil {
 			return err
 		}
 	}
@@ -183,7 +191,7 @@ func (h *holder) run(ctx context.Context, log io.Writer) error {
 // prepareRun makes the directory of the guests' sockets. Root of a sandbox
 // passes through it, so it may be entered but not listed.
 func (h *holder) prepareRun() error {
-	if err := os.MkdirAll(filepath.Join(h.dirs.Run, "sb"), 0o711); err != nil { //nolint:gosec // to be entered
+	if err := os.MkdirAll(rundir.Guests(h.dirs.Run), 0o711); err != nil { //nolint:gosec // to be entered
 		return fmt.Errorf("make guest directory: %w", err)
 	}
 	return nil
@@ -218,7 +226,7 @@ func (h *holder) serve(ctx context.Context) error {
 		_ = h.containerd.run(ctx)
 	})
 	group.Go(func() {
-		reapOrphans(ctx, sigchld, func(pid int) bool { own, _ := h.containerd.state(); return pid == own })
+		reapOrphans(ctx, sigchld, func(pid int) bool { return pid == h.containerd.process() })
 	})
 	h.logger.Info("holder started", "mode", h.mode, "stage", h.stage, "version", version())
 	err = h.serveHTTP(ctx, listener)
@@ -258,12 +266,5 @@ func (h *holder) record() error {
 	if err != nil {
 		return fmt.Errorf("encode holder record: %w", err)
 	}
-	temp := h.dirs.holderState() + ".new"
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
-		return fmt.Errorf("write holder record: %w", err)
-	}
-	if err := os.Rename(temp, h.dirs.holderState()); err != nil {
-		return fmt.Errorf("write holder record: %w", err)
-	}
-	return nil
+	return replaceFile(h.dirs.holderState(), data)
 }

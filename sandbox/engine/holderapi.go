@@ -11,7 +11,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/shelld/shelld/rpc/socket"
 )
 
 // holderState is the answer of GET /state.
@@ -19,8 +19,6 @@ type holderState struct {
 	PID        int       `json:"pid"`
 	Containerd int       `json:"containerd_pid"`
 	Mode       Mode      `json:"mode"`
-	Version    string    `json:"version"`
-	Restarts   int       `json:"restarts"`
 	UIDs       []idRange `json:"uids"`
 	GIDs       []idRange `json:"gids"`
 }
@@ -68,9 +66,8 @@ func (h *holder) serveHTTP(ctx context.Context, listener *net.UnixListener) erro
 }
 
 func (h *holder) state() holderState {
-	pid, restarts := h.containerd.state()
 	return holderState{
-		PID: os.Getpid(), Containerd: pid, Mode: h.mode, Version: version(), Restarts: restarts,
+		PID: os.Getpid(), Containerd: h.containerd.process(), Mode: h.mode,
 		UIDs: h.uids, GIDs: h.gids,
 	}
 }
@@ -103,23 +100,10 @@ func (l sameUserListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if peerIsUs(conn) {
+		if peer, err := socket.ReadPeer(conn); err == nil && int(peer.UID) == os.Geteuid() {
 			return conn, nil
 		}
 		// Nothing was written that Close could lose.
 		_ = conn.Close()
 	}
-}
-
-func peerIsUs(conn *net.UnixConn) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return false
-	}
-	ours := false
-	err = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		ours = err == nil && int(cred.Uid) == os.Geteuid()
-	})
-	return err == nil && ours
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shelld/shelld/rpc/socket/flock"
 )
 
 // HostOptions are the options of an engine process.
@@ -38,7 +40,7 @@ const (
 // when the holder was told to stop ([Engine.Stop]).
 //
 // Errors that match [sandbox.ErrUnavailable] say what this machine lacks.
-func Run(ctx context.Context, opts HostOptions) error {
+func Run(ctx context.Context, opts HostOptions) (err error) {
 	if err := opts.validate(); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
@@ -59,14 +61,14 @@ func Run(ctx context.Context, opts HostOptions) error {
 	if err := prepareDirs(opts.Dirs); err != nil {
 		return err
 	}
-	lock, err := lockFile(opts.engineLock())
-	if errors.Is(err, errLocked) {
+	lock, err := flock.Try(opts.engineLock())
+	if errors.Is(err, flock.ErrHeld) {
 		return fmt.Errorf("another engine process serves %s: %w", opts.Run, err)
 	}
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	h := &host{HostOptions: opts, mode: mode, client: newHolderClient(opts.Dirs)}
 	defer h.client.close()
 	return h.run(ctx)

@@ -56,7 +56,7 @@ func TestEngineSandboxIsContained(t *testing.T) {
 		for _, name := range []string{"user", "mnt", "pid", "ipc", "uts", "net", "cgroup"} {
 			inside, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
 			own, err2 := os.Readlink("/proc/self/ns/" + name)
-			holder, err3 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", e.Info(t.Context()).HolderPID, name))
+			holder, err3 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", holderOf(t, e).PID, name))
 			if err1 != nil || err2 != nil || err3 != nil {
 				t.Fatal(err1, err2, err3)
 			}

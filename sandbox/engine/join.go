@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // errNoShim says that no sandbox of ours is alive.
@@ -21,37 +19,44 @@ var errNoShim = errors.New("no live shim")
 // A Go process cannot enter a user namespace itself, because it has several
 // threads (setns(2)); nsenter(1) can.
 func (h *host) joinLive(output *os.File) (*exec.Cmd, error) {
-	pids, err := liveShims("/proc", h.containerdSocket())
+	ours, err := shimsOf(h.Dirs, h.mode)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := ours.candidates()
 	if err != nil {
 		return nil, err
 	}
 	for _, pid := range pids {
-		names := []string{"mnt"}
-		if h.mode == ModeRootless {
-			names = []string{"user", "mnt"}
-		}
-		files, err := openNamespaces("/proc", h.containerdSocket(), pid, names)
+		user, mount, err := ours.namespaces(pid)
 		if err != nil {
-			h.Logger.Warn("shim cannot be joined", "pid", pid, "err", err)
+			h.Logger.Warn("process looks like a shim and cannot be joined", "pid", pid, "err", err)
 			continue
 		}
 		h.Logger.Info("joining the namespaces of live sandboxes", "shim", pid)
-		return h.enter(files, output)
+		return h.enter(user, mount, output)
 	}
 	return nil, errNoShim
 }
 
-// enter starts a holder in the namespaces that the files stand for, which it
-// closes.
-func (h *host) enter(files []*os.File, output *os.File) (*exec.Cmd, error) {
-	argv := []string{"nsenter", "--preserve-credentials"}
-	if len(files) == 2 {
-		argv = append(argv, "--user=/proc/self/fd/"+strconv.Itoa(firstFD))
+// enter starts a holder in the namespaces, which it closes.
+func (h *host) enter(user, mount, output *os.File) (*exec.Cmd, error) {
+	command := h.command(stageJoined)
+	// Opened here: in a foreign namespace the path may lead elsewhere.
+	program, err := openProgram(command[0])
+	if err != nil {
+		return nil, errors.Join(err, user.Close(), mount.Close())
 	}
-	argv = append(argv, "--mount=/proc/self/fd/"+strconv.Itoa(firstFD+len(files)-1), "--")
-	cmd := detached(append(argv, h.command(stageJoined)...), output)
+	files := []*os.File{program, mount, user}
+	passed := func(i int) string { return "/proc/self/fd/" + strconv.Itoa(firstFD+i) }
+	argv := []string{"nsenter", "--preserve-credentials", "--mount=" + passed(1)}
+	if h.mode == ModeRootless {
+		argv = append(argv, "--user="+passed(2))
+	}
+	argv = append(argv, "--", passed(0))
+	cmd := detached(append(argv, command[1:]...), output)
 	cmd.ExtraFiles = files
-	err := cmd.Start()
+	err = cmd.Start()
 	for _, file := range files {
 		err = errors.Join(err, file.Close())
 	}
@@ -61,67 +66,15 @@ func (h *host) enter(files []*os.File, output *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// liveShims returns the processes that are shims of the containerd with that
-// socket.
-func liveShims(proc, address string) ([]int, error) {
-	entries, err := os.ReadDir(proc)
+// openProgram opens an executable to be run by way of its descriptor.
+func openProgram(name string) (*os.File, error) {
+	path, err := exec.LookPath(name)
 	if err != nil {
-		return nil, fmt.Errorf("look for live shims: %w", err)
+		return nil, fmt.Errorf("find holder program: %w", err)
 	}
-	var pids []int
-	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && isShim(proc, address, pid) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids, nil
-}
-
-// isShim reports whether the process is a shim of ours. A process of another
-// user never is: anyone can give his process any command line, and whoever
-// makes a root engine enter his namespaces has it run his programs.
-func isShim(proc, address string, pid int) bool {
-	info, err := os.Stat(filepath.Join(proc, strconv.Itoa(pid)))
+	file, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
-		return false
+		return nil, fmt.Errorf("open holder program: %w", err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(stat.Uid) != os.Geteuid() {
-		return false
-	}
-	args := commandLine(proc, pid)
-	i := slices.Index(args, "-address")
-	return i >= 0 && i+1 < len(args) && args[i+1] == address && filepath.Base(args[0]) == binShim
-}
-
-// commandLine returns the arguments of a process; nil when it is gone.
-func commandLine(proc string, pid int) []string {
-	data, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "cmdline"))
-	if err != nil {
-		return nil
-	}
-	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
-}
-
-// openNamespaces opens namespaces of a shim and then makes sure that the
-// process is a shim still.
-func openNamespaces(proc, address string, pid int, names []string) (files []*os.File, err error) {
-	defer func() {
-		if err != nil {
-			for _, file := range files {
-				err = errors.Join(err, file.Close())
-			}
-		}
-	}()
-	for _, name := range names {
-		file, err := os.Open(filepath.Join(proc, strconv.Itoa(pid), "ns", name))
-		if err != nil {
-			return files, fmt.Errorf("open namespace of shim: %w", err)
-		}
-		files = append(files, file)
-	}
-	if !isShim(proc, address, pid) {
-		return files, fmt.Errorf("process %d is no shim any more", pid)
-	}
-	return files, nil
+	return file, nil
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"strconv"
 
 	"github.com/shelld/shelld/sandbox"
@@ -15,15 +14,14 @@ const (
 	labelSlot      = "io.shelld/id-slot"
 )
 
-func (e *Engine) labels(spec sandbox.BoxSpec, slot int) map[string]string {
-	labels := maps.Clone(spec.Labels)
-	if labels == nil {
-		labels = map[string]string{}
+// labels are all labels of a container. Those that users give their sandboxes
+// are not among them: containerd and its plugins act on labels.
+func (e *Engine) labels(id sandbox.ID, slot int) map[string]string {
+	return map[string]string{
+		labelInstance:  e.opts.instance(),
+		labelContainer: string(id),
+		labelSlot:      strconv.Itoa(slot),
 	}
-	labels[labelInstance] = e.opts.instance()
-	labels[labelContainer] = string(spec.ID)
-	labels[labelSlot] = strconv.Itoa(slot)
-	return labels
 }
 
 // ours is the filter for our containers.

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,10 +41,10 @@ func TestEngineRunsBelowRun(t *testing.T) {
 	e := openEngine(t, func(o *Options) { o.Run = filepath.Join("/var", dir, "shelld") })
 	instance := create(t, e)
 	answers(t, e, instance.ID)
-	kill9(t, e.Info(t.Context()).HolderPID)
+	kill9(t, holderOf(t, e).PID)
 	ready(t, e)
 	wantRunning(t, e, instance)
-	holder := e.Info(t.Context()).HolderPID
+	holder := holderOf(t, e).PID
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/run", holder))
 	if err != nil {
 		t.Fatal(err)
@@ -60,10 +62,10 @@ func TestEngineSurvivesReboot(t *testing.T) {
 	e := openEngine(t)
 	instance := create(t, e)
 	kill9(t, enginePID(t, e.opts.Dirs))
-	kill9(t, e.Info(t.Context()).HolderPID)
-	shims, err := liveShims("/proc", e.address())
-	if err != nil || len(shims) != 1 {
-		t.Fatalf("live shims = %v, %v; want one", shims, err)
+	kill9(t, holderOf(t, e).PID)
+	shims := liveShims(t, e)
+	if len(shims) != 1 {
+		t.Fatalf("live shims = %v; want one", shims)
 	}
 	kill9(t, shims[0])
 	kill9(t, instance.PID)
@@ -103,7 +105,7 @@ func TestEngineUsesExistingContainerd(t *testing.T) {
 	}
 	// The existing one finds its own runtime in PATH, as ours does.
 	guest := openEngineIn(t, opts)
-	if info := guest.Info(t.Context()); info.Own || info.ContainerdVersion == "" {
+	if info := guest.Info(t.Context()); info.Address != owner.address() || info.ContainerdVersion == "" {
 		t.Errorf("info = %+v", info)
 	}
 	theirs, ours := create(t, owner), create(t, guest)
@@ -153,6 +155,22 @@ func TestEngineCgroup(t *testing.T) {
 		t.Errorf("delete: %v", err)
 	}
 	nothingLeft(t, e, instance)
+}
+
+// A host path that is not there, as after the removal of a package, costs
+// nothing but itself.
+func TestEngineMissingHostPath(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	e := openEngine(t, func(o *Options) {
+		o.HostPaths = []string{"/no/such/folder"}
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	instance := create(t, e)
+	answers(t, e, instance.ID)
+	if !strings.Contains(log.String(), "/no/such/folder") || !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("log = %q; want a warning", log.String())
+	}
 }
 
 // What a command of the sandbox sees, apart from seccomp, which nsenter does

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shelld/shelld/rpc/socket"
 )
 
 // arrangeMounts prepares the fresh mount namespace of a holder. Afterwards
@@ -69,19 +71,21 @@ func replaceRun(dirs Dirs) (err error) {
 }
 
 // prepareDirs makes the directories of an engine. What is there already must
-// be ours and closed to others.
+// be ours; the root directory writable by nobody else, and the run directory,
+// whose sockets and records rule the engine, closed to others altogether.
 func prepareDirs(dirs Dirs) error {
-	for _, dir := range []string{dirs.Root, dirs.Run} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("make engine directory: %w", err)
-		}
-		var st unix.Stat_t
-		if err := unix.Stat(dir, &st); err != nil {
-			return &fs.PathError{Op: "stat", Path: dir, Err: err}
-		}
-		if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-			return fmt.Errorf("engine directory %s: belongs to user %d with mode %#o; it must be the engine's own and writable by nobody else", dir, st.Uid, st.Mode&0o7777)
-		}
+	if err := socket.EnsureDir(dirs.Run); err != nil {
+		return notReady("the run directory cannot be used: %v", err)
+	}
+	if err := os.MkdirAll(dirs.Root, 0o700); err != nil {
+		return fmt.Errorf("make engine directory: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dirs.Root, &st); err != nil {
+		return &fs.PathError{Op: "stat", Path: dirs.Root, Err: err}
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("engine directory %s: belongs to user %d with mode %#o; it must be the engine's own and writable by nobody else", dirs.Root, st.Uid, st.Mode&0o7777)
 	}
 	return nil
 }

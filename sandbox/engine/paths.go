@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/shelld/shelld/sandbox/engine/rundir"
 )
 
 // Dirs are the places that the parts of one engine share. All are absolute.
@@ -19,22 +21,14 @@ type Dirs struct {
 	Libexec string
 }
 
-// maxRunDir is the longest usable run directory. Unit: bytes. The longest path
-// beneath it is "/containerd.sock.ttrpc", 22 bytes, or a guest's socket,
-// "/sb/<16>/guest.sock", 31; unix(7) allows 107.
-const maxRunDir = 107 - 31
-
-// GuestSocket is the name of the guest's socket in its directory.
-const GuestSocket = "guest.sock"
-
 func (d Dirs) validate() error {
 	for name, dir := range map[string]string{"root": d.Root, "run": d.Run, "libexec": d.Libexec} {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 			return fmt.Errorf("%s directory %q: not an absolute path in its shortest form", name, dir)
 		}
 	}
-	if len(d.Run) > maxRunDir {
-		return fmt.Errorf("run directory %q: longer than %d bytes, so that socket paths in it would exceed the system's limit", d.Run, maxRunDir)
+	if err := rundir.Check(d.Run); err != nil {
+		return err
 	}
 	if d.Root == d.Run {
 		return errors.New("root and run directory are the same")
@@ -46,17 +40,24 @@ func (d Dirs) containerdRoot() string     { return filepath.Join(d.Root, "contai
 func (d Dirs) containerdConfig() string   { return filepath.Join(d.Root, "containerd.toml") }
 func (d Dirs) log() string                { return filepath.Join(d.Root, "engine.log") }
 func (d Dirs) rootLock() string           { return filepath.Join(d.Root, "holder.lock") }
+func (d Dirs) namespaceRecord() string    { return filepath.Join(d.Root, "namespace.json") }
 func (d Dirs) engineLock() string         { return filepath.Join(d.Run, "engine.lock") }
 func (d Dirs) holderSocket() string       { return filepath.Join(d.Run, "holder.sock") }
 func (d Dirs) holderState() string        { return filepath.Join(d.Run, "holder.json") }
 func (d Dirs) containerdSocket() string   { return filepath.Join(d.Run, "containerd.sock") }
-func (d Dirs) guestDir(key string) string { return filepath.Join(d.Run, "sb", key) }
+func (d Dirs) guestDir(key string) string { return rundir.Guest(d.Run, key) }
 
 func (d Dirs) binary(name string) string { return filepath.Join(d.Libexec, name) }
 
 // instance tells the sandboxes of several engines apart in one containerd.
-func (d Dirs) instance() string {
-	sum := sha256.Sum256([]byte(d.Root))
+func (d Dirs) instance() string { return InstanceKey(d.Root) }
+
+// InstanceKey returns 16 hexadecimal digits that stand for the instance with
+// that root directory wherever several instances meet: in a containerd, among
+// the machine's cgroups. What bears them is killed and removed by the instance
+// as its own, so two must not have the same by chance.
+func InstanceKey(root string) string {
+	sum := sha256.Sum256([]byte(root))
 	return hex.EncodeToString(sum[:8])
 }
 

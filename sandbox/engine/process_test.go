@@ -52,17 +52,13 @@ func TestSupervisorRestarts(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for want := range 3 {
+	for range 3 {
 		var pid int
-		eventually(t, "the program runs", func() bool {
-			var restarts int
-			pid, restarts = s.state()
-			return pid != 0 && restarts == want
-		})
+		eventually(t, "the program runs", func() bool { pid = s.process(); return pid != 0 && !gone(pid) })
 		kill9(t, pid)
 	}
 	var last int
-	eventually(t, "the program runs", func() bool { last, _ = s.state(); return last != 0 && !gone(last) })
+	eventually(t, "the program runs", func() bool { last = s.process(); return last != 0 && !gone(last) })
 	cancel(errors.New("done"))
 	group.Wait()
 	if !gone(last) {
@@ -70,31 +66,9 @@ func TestSupervisorRestarts(t *testing.T) {
 	}
 }
 
-func TestLockFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "lock")
-	first, err := lockFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lockFile(path); !errors.Is(err, errLocked) {
-		t.Errorf("second lock: %v; want %v", err, errLocked)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second, err := lockFile(path)
-	if err != nil {
-		t.Fatalf("lock after release: %v", err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// Only a process of our own user with our socket on its command line is a shim
-// of ours.
-func TestIsShim(t *testing.T) {
+// Only a process of our own user with our socket on its command line looks
+// like a shim of ours.
+func TestShimCandidates(t *testing.T) {
 	t.Parallel()
 	const socket = "/u/containerd.sock"
 	script := "exec -a " + binShim + " sleep 1000"
@@ -112,14 +86,15 @@ func TestIsShim(t *testing.T) {
 			want bool
 		}{fake(t, script+" -address /u/containerd.sock", 65534), false}
 	}
+	s := shims{address: socket, mode: ModeRoot}
 	for name, c := range cases {
-		if got := isShim("/proc", socket, c.pid); got != c.want {
+		if got := s.looksRight(c.pid); got != c.want {
 			t.Errorf("%s: %v; want %v (%s)", name, got, c.want, cmdline(c.pid))
 		}
 	}
-	found, err := liveShims("/proc", socket)
+	found, err := s.candidates()
 	if err != nil || len(found) != 1 || found[0] != ours {
-		t.Errorf("live shims = %v, %v; want %d", found, err, ours)
+		t.Errorf("candidates = %v, %v; want %d", found, err, ours)
 	}
 }
 
@@ -151,6 +126,24 @@ func fake(t *testing.T, script string, uid uint32) int {
 		return strings.Contains(cmdline(cmd.Process.Pid), "read -r _") && !strings.Contains(cmdline(cmd.Process.Pid), "exec")
 	})
 	return cmd.Process.Pid
+}
+
+func TestLastLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for text, want := range map[string]string{
+		"": "it left no message", " \n\n": "it left no message", "one": "one", "one\n": "one",
+		"time=x level=INFO msg=\"joining\"\nshelld: no space left\n\n": "shelld: no space left",
+	} {
+		write(t, dir, "output", text)
+		if got := lastLine(filepath.Join(dir, "output"), filepath.Join(dir, "none")); got != want {
+			t.Errorf("last line of %q = %q; want %q", text, got, want)
+		}
+		write(t, dir, "log", "first\nlast\n")
+		if got := lastLine(filepath.Join(dir, "none"), filepath.Join(dir, "log")); got != "last" {
+			t.Errorf("last line of the log = %q", got)
+		}
+	}
 }
 
 func TestBackoff(t *testing.T) {

@@ -52,7 +52,7 @@ func (h *host) awaitHolder(ctx context.Context, cmd *exec.Cmd, output string) (h
 		select {
 		case err := <-ended:
 			return holderState{}, sandbox.Unavailable(sandbox.CodeNotReady, err,
-				"the engine's holder ended at once: %s", firstLine(output, h.log()))
+				"the engine's holder ended at once: %s", lastLine(output, h.log()))
 		case <-ctx.Done():
 			// A holder that hangs must not keep the lock.
 			err := errors.Join(context.Cause(ctx), cmd.Process.Kill(), ignoreExit(<-ended))
@@ -62,19 +62,20 @@ func (h *host) awaitHolder(ctx context.Context, cmd *exec.Cmd, output string) (h
 	}
 }
 
-// firstLine is the first line that a program wrote to its output file, or the
-// last one of its log.
-func firstLine(output, log string) string {
-	if data, err := os.ReadFile(output); err == nil {
-		if line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n"); line != "" {
+// lastLine is the last line that is not empty of the first of the files that
+// has one. A program that cannot go on says why at the end.
+func lastLine(files ...string) string {
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		text := strings.TrimSpace(string(data))
+		if line := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]); line != "" {
 			return line
 		}
 	}
-	if data, err := os.ReadFile(log); err == nil {
-		lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-		return string(lines[len(lines)-1])
-	}
-	return "it ended at once"
+	return "it left no message"
 }
 
 // command is a holder's command line for the given stage.

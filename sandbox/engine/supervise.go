@@ -25,9 +25,8 @@ type supervisor struct {
 	output io.Writer
 	logger *slog.Logger
 
-	mu       sync.Mutex
-	pid      int
-	restarts int
+	mu  sync.Mutex
+	pid int
 }
 
 // run starts the program again and again until ctx ends, then stops it. It
@@ -49,9 +48,6 @@ func (s *supervisor) run(ctx context.Context) error {
 		if !sleep(ctx, pause) {
 			return nil
 		}
-		s.mu.Lock()
-		s.restarts++
-		s.mu.Unlock()
 	}
 }
 
@@ -88,12 +84,11 @@ func (s *supervisor) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// state returns the process id, 0 while there is none, and the number of
-// restarts.
-func (s *supervisor) state() (pid, restarts int) {
+// process returns the process id, 0 while there is none.
+func (s *supervisor) process() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pid, s.restarts
+	return s.pid
 }
 
 // reapOrphans waits for the shims and helpers that lost their parent and came

@@ -74,21 +74,26 @@ func keepDescriptors() error {
 	return nil
 }
 
-// listen makes the socket, open to all who can reach its directory.
+// listen makes the socket, open to all who can reach its directory. Whoever
+// sees it at path can connect.
 func listen(path string) (fd int, err error) {
-	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+	unready := path + ".new"
+	if err := unix.Unlink(unready); err != nil && !errors.Is(err, unix.ENOENT) {
 		return -1, fmt.Errorf("remove old socket: %w", err)
 	}
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("make socket: %w", err)
 	}
-	err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: unready})
 	if err == nil {
-		err = unix.Chmod(path, 0o666)
+		err = unix.Chmod(unready, 0o666)
 	}
 	if err == nil {
 		err = unix.Listen(fd, backlog)
+	}
+	if err == nil {
+		err = unix.Rename(unready, path)
 	}
 	if err != nil {
 		_ = unix.Close(fd)

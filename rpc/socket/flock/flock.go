@@ -35,11 +35,18 @@ type Lock struct{ file *os.File }
 // holder to end, then returns an error that matches [ErrHeld]; a ctx that ends
 // first ends the wait. A symbolic link at path is not followed.
 func Take(ctx context.Context, path string) (*Lock, error) {
+	return lock(path, func(file *os.File) error { return wait(ctx, file) })
+}
+
+// Try is [Take] without the wait.
+func Try(path string) (*Lock, error) { return lock(path, try) }
+
+func lock(path string, how func(*os.File) error) (*Lock, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("take lock: %w", err)
 	}
-	if err := wait(ctx, file); err != nil {
+	if err := how(file); err != nil {
 		return nil, errors.Join(fmt.Errorf("take lock %s: %w", path, err), file.Close())
 	}
 	return &Lock{file: file}, nil
@@ -50,21 +57,27 @@ func wait(ctx context.Context, file *os.File) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, unix.EINTR):
-			continue
-		case !errors.Is(err, unix.EWOULDBLOCK):
+		err := try(file)
+		if !errors.Is(err, ErrHeld) || time.Since(begin) > patience {
 			return err
-		case time.Since(begin) > patience:
-			return ErrHeld
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+	}
+}
+
+func try(file *os.File) error {
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrHeld
+		default:
+			return err
 		}
 	}
 }

@@ -31,6 +31,32 @@ func TestTake(t *testing.T) {
 	}
 }
 
+func TestTryDoesNotWait(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	first, err := Try(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if _, err := Try(path); !errors.Is(err, ErrHeld) {
+		t.Errorf("second Try: %v, want ErrHeld", err)
+	}
+	if took := time.Since(begin); took > patience/2 {
+		t.Errorf("second Try took %v", took)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Try(path)
+	if err != nil {
+		t.Fatalf("Try after Close: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTakeWaitsForAHolderThatEnds(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -213,11 +214,22 @@ func TestHostPaths(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/", "opt", "/opt/../opt", "/etc", "/etc/ssh", "/proc", "/run", "/dev/shm", "/tmp/x", "/home", "/home/sandbox",
-		"/usr/share", "/.shelld", "/mnt", "/mnt/data/x", "/missing",
+		"/usr/share", "/.shelld", "/mnt", "/mnt/data/x", "/root", "/bin", "/lib64/x", "/var/run/x", "/a\x00b",
 	} {
+		if err := CheckHostPath(path); err == nil || !strings.HasPrefix(err.Error(), strconv.Quote(path)+": ") {
+			t.Errorf("check of host path %q: %v; want it refused", path, err)
+		}
 		if _, err := Detect(Options{Root: root, HostPaths: []string{path}}); !errors.Is(err, ErrHostPath) {
 			t.Errorf("host path %q: %v; want it refused", path, err)
 		}
+	}
+	// What is not there is left out and named.
+	img, err = Detect(Options{Root: root, HostPaths: []string{"/missing", "/opt/tool", "/opt/none/x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := img.Mounts[len(img.Mounts)-1]; last.Target != "/opt/tool" || !slices.Equal(img.Missing, []string{"/missing", "/opt/none/x"}) {
+		t.Errorf("last mount = %+v, missing = %v", last, img.Missing)
 	}
 	// Our own directories, also by a link.
 	tree(t, root, map[string]string{"srv/state/run/": "", "srv/link": "->state"})

@@ -13,9 +13,6 @@ import (
 // image "host" does not understand. The message names the layout.
 var ErrLayout = errors.New("host layout not supported")
 
-// ErrHostPath says that a configured host path cannot be shown to sandboxes.
-var ErrHostPath = errors.New("host path not usable")
-
 // Mount is one part of the host that a sandbox sees read-only, or a writable
 // directory of it. Source is on the host with all links resolved; Target is
 // where the sandbox sees it.
@@ -36,6 +33,9 @@ type Image struct {
 	Links []Link
 	// Files are copied from the host into the sandbox's /etc.
 	Files []Mount
+	// Missing are the host paths that were asked for and that this host does
+	// not have, or not for us. Sandboxes go without.
+	Missing []string
 	// Shell is the login shell of the sandbox's user.
 	Shell string
 
@@ -48,7 +48,8 @@ type Options struct {
 	// Root is the host's root directory; "" is "/". Tests set it.
 	Root string
 	// HostPaths are further directories or files to show, absolute, at the
-	// same path and read-only, such as a toolchain in /opt.
+	// same path and read-only, such as a toolchain in /opt. Each must pass
+	// [CheckHostPath].
 	HostPaths []string
 	// Private are directories of ours; a host path that holds one of them or
 	// lies in one is refused.
@@ -128,35 +129,6 @@ func (img *Image) addRootName(name string) error {
 		return fmt.Errorf("read host link /%s: %w", name, err)
 	}
 	img.Links = append(img.Links, Link{Name: name, Target: target})
-	return nil
-}
-
-func (img *Image) addHostPath(path string, private []string) error {
-	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
-		return fmt.Errorf("%w: %q is not an absolute path in its shortest form", ErrHostPath, path)
-	}
-	for _, own := range []string{"/proc", "/sys", "/dev", "/etc", "/run", "/tmp", "/var/tmp", "/mnt/data", "/home/" + UserName, GuestRoot} {
-		if within(path, own) || within(own, path) {
-			return fmt.Errorf("%w: %q would hide or replace %s of the sandbox", ErrHostPath, path, own)
-		}
-	}
-	if path == "/usr" || within("/usr", path) {
-		return fmt.Errorf("%w: %q is part of /usr, which sandboxes see anyway", ErrHostPath, path)
-	}
-	source, err := filepath.EvalSymlinks(filepath.Join(img.root, path))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrHostPath, err)
-	}
-	for _, dir := range append([]string{"/run", "/proc", "/sys", "/dev"}, private...) {
-		resolved, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			resolved = dir
-		}
-		if within(source, resolved) || within(resolved, source) {
-			return fmt.Errorf("%w: %q would show %s to sandboxes", ErrHostPath, path, dir)
-		}
-	}
-	img.Mounts = append(img.Mounts, Mount{Source: source, Target: path})
 	return nil
 }
 
