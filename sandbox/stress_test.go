@@ -50,7 +50,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		t.Errorf("delete all: %v", err)
 	}
 	h.close()
-	h.empty()
+	h.emptyNow()
 	open, err := h.world.Store.OpenCalls(ctx)
 	if err != nil || len(open) > 0 {
 		t.Errorf("calls without an end: %v, %v", open, err)
