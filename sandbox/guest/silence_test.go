@@ -54,7 +54,7 @@ func TestStoppedGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close() //nolint:errcheck // only read
+	defer p.Close()
 	r.patience = 200 * time.Millisecond
 	if err := b.cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
