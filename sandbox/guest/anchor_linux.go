@@ -53,9 +53,9 @@ func (c *session) startAnchored(r *run, m *startMessage, cmd *command) {
 	}
 	c.server.mu.Lock()
 	r.pid = started.PID
-	r.anchor = a
+	c.server.anchors[r.id] = a
 	c.server.mu.Unlock()
-	c.server.anchors.Go(func() { a.relay(r) })
+	c.server.relays.Go(func() { a.relay(r) })
 	r.announce(c)
 }
 
@@ -102,8 +102,9 @@ func (a *anchor) awaitStart() (startedMessage, error) {
 	return m, &StartError{Stage: fail.Stage, Errno: syscall.Errno(fail.Errno), Text: fail.Text}
 }
 
-// relay waits for the command's exit. An anchor that ends without telling was
-// killed, and all below it may live on; the run then ended as its anchor did.
+// relay waits for the command's exit and then for the anchor's. An anchor that
+// ends without telling was killed, and all below it may live on; the run then
+// ended as its anchor did.
 func (a *anchor) relay(r *run) {
 	defer a.link.close()
 	f, err := a.link.next()
@@ -116,6 +117,12 @@ func (a *anchor) relay(r *run) {
 		m.exitMessage = a.exit
 	}
 	r.exited(m.exitMessage)
+	<-a.gone
+	r.server.mu.Lock()
+	if r.server.anchors[r.id] == a { // the id may have come again
+		delete(r.server.anchors, r.id)
+	}
+	r.server.mu.Unlock()
 }
 
 // RunAnchor is the main function of an anchor. It starts the one command that

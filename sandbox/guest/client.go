@@ -21,8 +21,14 @@ const (
 	helloTimeout = 10 * time.Second
 	// writeTimeout is how long a message waits for the guest to take it.
 	writeTimeout = 10 * time.Second
-	// maxRuns caps the list of a hello, which is the guest's word only.
-	maxRuns = 1 << 16
+	// answerTimeout is how long the guest may take to answer a message. A fork
+	// on a machine under heavy load takes a second at most, and a kill in the
+	// guest half of this.
+	answerTimeout = 10 * time.Second
+	// maxRuns caps the list of a hello, which is the guest's word only, and
+	// each run of which costs shelld descriptors. An honest guest lists runs
+	// that processes live in, and those that ended a moment ago.
+	maxRuns = 1 << 10
 )
 
 // A Client is shelld's end of a connection to a guest. Its methods are safe
@@ -30,6 +36,8 @@ const (
 type Client struct {
 	conn *net.UnixConn
 	runs []RunState
+	// patience is answerTimeout, less in tests.
+	patience time.Duration
 
 	wmu sync.Mutex // guards tx and the order of frames
 	tx  encoder
@@ -61,6 +69,7 @@ type pending struct {
 type answer struct {
 	process *Process
 	left    int
+	pids    []int
 	err     error
 }
 
@@ -80,6 +89,7 @@ type RunState struct {
 func NewClient(conn *net.UnixConn) (*Client, error) {
 	c := &Client{
 		conn:      conn,
+		patience:  answerTimeout,
 		calls:     make(map[call]*pending),
 		processes: make(map[string]*Process),
 		done:      make(chan struct{}),
@@ -202,10 +212,22 @@ func (c *Client) Attach(ctx context.Context, id string) (*Process, error) {
 	return a.process, nil
 }
 
-// Kill kills all that a run started under [Anchored] and returns when it is
-// gone. In other modes the run's cgroup is there for that, and Kill fails. A
-// [StartError] with ESRCH says that the guest does not know the run, one with
-// EBUSY that something was left after five seconds.
+// Processes returns the process ids, in the sandbox's own pid namespace, of
+// all that lives of a run under [Anchored], be it forgotten. In other modes
+// the run's cgroup tells, and Processes finds none.
+func (c *Client) Processes(ctx context.Context, id string) ([]int, error) {
+	a, err := c.call(ctx, call{opList, id}, 0, kindList, listMessage{ID: id}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list processes of run %s: %w", id, err)
+	}
+	return a.pids, nil
+}
+
+// Kill kills all that a run started under [Anchored], be it forgotten or still
+// being started, and returns when it is gone. In other modes the run's cgroup
+// is there for that, and Kill fails. A [StartError] with ESRCH says that
+// nothing of the run lives and the guest does not know it, one with EBUSY that
+// something was left after five seconds.
 func (c *Client) Kill(ctx context.Context, id string) error {
 	a, err := c.call(ctx, call{opKill, id}, 0, kindKill, killMessage{ID: id}, nil)
 	if err == nil && a.left > 0 {
@@ -249,6 +271,7 @@ func (c *Client) Ping(ctx context.Context) error {
 func pingID(seq uint64) string { return fmt.Sprint(seq) }
 
 // call sends a message and waits for its answer, which brings fds descriptors.
+// A guest that does not answer in time loses the connection.
 func (c *Client) call(ctx context.Context, key call, fds int, k kind, message any, files []*os.File) (answer, error) {
 	p := &pending{fds: fds, answered: make(chan answer, 1)}
 	if err := c.expect(key, p); err != nil {
@@ -260,12 +283,16 @@ func (c *Client) call(ctx context.Context, key call, fds int, k kind, message an
 		c.mu.Unlock()
 		return answer{}, err
 	}
+	silence := time.NewTimer(c.patience)
+	defer silence.Stop()
 	select {
 	case a := <-p.answered:
 		return a, a.err
 	case <-ctx.Done():
 		c.abandon(p)
 		return answer{}, context.Cause(ctx)
+	case <-silence.C:
+		c.end(fmt.Errorf("%w: no answer to %s in %s", ErrDisconnected, k, c.patience))
 	case <-c.done:
 	}
 	// What came just before the end is not to be lost.

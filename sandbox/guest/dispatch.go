@@ -12,6 +12,7 @@ func (c *Client) readHello(rx *receiver) error {
 	if err := c.conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return fmt.Errorf("%w: %w", ErrDisconnected, err)
 	}
+	known := make(map[string]bool)
 	for more := true; more; {
 		f, err := rx.next()
 		if err != nil {
@@ -30,6 +31,10 @@ func (c *Client) readHello(rx *receiver) error {
 				exit := r.Exit.exit()
 				run.Exit = &exit
 			}
+			if known[run.ID] {
+				return fmt.Errorf("%w: run %q twice", ErrViolation, run.ID)
+			}
+			known[run.ID] = true
 			c.runs = append(c.runs, run)
 		}
 		if len(c.runs) > maxRuns {
@@ -115,6 +120,12 @@ func (c *Client) dispatch(f frame) error {
 			return err
 		}
 		return c.answer(call{opKill, m.ID}, answer{left: m.Left})
+	case kindProcesses:
+		var m processesMessage
+		if err := expect(f, kindProcesses, &m); err != nil {
+			return err
+		}
+		return c.answer(call{opList, m.ID}, answer{pids: m.PIDs})
 	default:
 		f.close()
 		return fmt.Errorf("%w: %s for shelld", ErrViolation, f.kind)

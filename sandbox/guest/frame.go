@@ -16,9 +16,10 @@ const (
 	headerLen = 6
 
 	// maxToGuest caps a payload for the guest. Unit: bytes. The kernel takes
-	// 2 MiB of arguments and environment at most (execve(2)); JSON escapes
-	// need some more.
-	maxToGuest = 4 << 20
+	// 2 MiB of arguments and environment at most (execve(2)), and JSON makes
+	// up to six bytes of one. A little more than that goes through, to be
+	// refused by the kernel.
+	maxToGuest = 16 << 20
 	// maxFromGuest caps a payload from the guest. Unit: bytes.
 	maxFromGuest = 64 << 10
 

@@ -17,23 +17,73 @@ const killBudget = 5 * time.Second
 // again whether something is left.
 const rescan = 10 * time.Millisecond
 
-// kill ends all that an anchored run started and answers when it is gone.
+// maxListed caps a list of processes, to fit into a message.
+const maxListed = 4096
+
+// kill ends all that an anchored run started and answers when it is gone. A
+// run that is being started is killed once it is, and a forgotten one if any
+// of it still lives.
 func (c *session) kill(id string) {
-	c.server.mu.Lock()
-	r := c.server.runs[id]
-	var a *anchor
-	if r != nil {
-		a = r.anchor
-	}
-	c.server.mu.Unlock()
+	r, a := c.server.find(id)
 	switch {
-	case r == nil:
+	case r == nil && a == nil:
 		c.fail(opKill, id, &StartError{Stage: StageRequest, Errno: syscall.ESRCH})
-	case a == nil:
+	case c.mode != Anchored:
 		c.fail(opKill, id, &StartError{Stage: StageRequest, Errno: syscall.EOPNOTSUPP})
 	default:
 		// In a goroutine of its own: others may want to be killed as well.
-		c.workers.Go(func() { c.reply(kindKilled, killedMessage{ID: id, Left: a.killBelow()}) })
+		c.workers.Go(func() { c.reply(kindKilled, killedMessage{ID: id, Left: c.server.killRun(r, id)}) })
+	}
+}
+
+// processes answers with what an anchored run has left running.
+func (c *session) processes(id string) {
+	_, a := c.server.find(id)
+	c.workers.Go(func() {
+		m := processesMessage{ID: id, PIDs: []int{}}
+		if a != nil {
+			for _, p := range a.below() {
+				if len(m.PIDs) < maxListed {
+					m.PIDs = append(m.PIDs, p.pid)
+				}
+			}
+		}
+		c.reply(kindProcesses, m)
+	})
+}
+
+// find returns the record of a run and its anchor, each nil when there is none.
+func (s *server) find(id string) (*run, *anchor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[id], s.anchors[id]
+}
+
+// killRun kills what the run started and returns how much is left.
+func (s *server) killRun(r *run, id string) (left int) {
+	deadline := time.Now().Add(killBudget)
+	if r != nil && r.settled != nil {
+		select {
+		case <-r.settled:
+		case <-time.After(killBudget):
+			return 1
+		}
+	}
+	if _, a := s.find(id); a != nil {
+		return a.killBelow(deadline)
+	}
+	return 0
+}
+
+// below returns the living descendants of the anchor, none when it has ended
+// and its process id may be another's.
+func (a *anchor) below() []process {
+	below := descendants(a.pid)
+	select {
+	case <-a.gone:
+		return nil
+	default:
+		return below
 	}
 }
 
@@ -41,11 +91,10 @@ func (c *session) kill(id string) {
 // after all. It stops before it kills, or a fork storm would get away: what is
 // stopped can't fork, so once a look round finds only stopped processes it
 // has found all.
-func (a *anchor) killBelow() (left int) {
-	deadline := time.Now().Add(killBudget)
+func (a *anchor) killBelow(deadline time.Time) (left int) {
 	stopped := make(map[process]bool)
 	for time.Now().Before(deadline) {
-		below := descendants(a.pid)
+		below := a.below()
 		fresh := false
 		for _, p := range below {
 			if !stopped[p] {
@@ -65,7 +114,7 @@ func (a *anchor) killBelow() (left int) {
 		case <-time.After(rescan):
 		}
 	}
-	return len(descendants(a.pid))
+	return len(a.below())
 }
 
 // A process is one for good: ids come round again, but not within the clock

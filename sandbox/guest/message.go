@@ -25,18 +25,20 @@ const (
 	kindForget kind = 4 // forgetMessage
 	kindPing   kind = 5 // pingMessage
 	kindAttach kind = 6 // attachMessage
+	kindList   kind = 7 // listMessage
 )
 
 // From the guest to shelld.
 const (
-	kindHello    kind = 65 // helloMessage
-	kindReady    kind = 66 // readyMessage
-	kindStarted  kind = 67 // startedMessage; stdout, stderr, [stdin]
-	kindFailed   kind = 68 // failedMessage
-	kindExited   kind = 69 // exitedMessage
-	kindPong     kind = 70 // pingMessage
-	kindKilled   kind = 71 // killedMessage
-	kindAttached kind = 72 // startedMessage; stdout, stderr
+	kindHello     kind = 65 // helloMessage
+	kindReady     kind = 66 // readyMessage
+	kindStarted   kind = 67 // startedMessage; stdout, stderr, [stdin]
+	kindFailed    kind = 68 // failedMessage
+	kindExited    kind = 69 // exitedMessage
+	kindPong      kind = 70 // pingMessage
+	kindKilled    kind = 71 // killedMessage
+	kindAttached  kind = 72 // startedMessage; stdout, stderr
+	kindProcesses kind = 73 // processesMessage
 )
 
 func (k kind) String() string {
@@ -53,6 +55,8 @@ func (k kind) String() string {
 		return "ping"
 	case kindAttach:
 		return "attach"
+	case kindList:
+		return "list"
 	case kindHello:
 		return "hello"
 	case kindReady:
@@ -69,6 +73,8 @@ func (k kind) String() string {
 		return "killed"
 	case kindAttached:
 		return "attached"
+	case kindProcesses:
+		return "processes"
 	default:
 		return fmt.Sprintf("kind %d", byte(k))
 	}
@@ -135,6 +141,16 @@ type attachMessage struct {
 	ID string `json:"id"`
 }
 
+type listMessage struct {
+	ID string `json:"id"`
+}
+
+// processesMessage lists the processes of an anchored run that live.
+type processesMessage struct {
+	ID   string `json:"id"`
+	PIDs []int  `json:"pids"`
+}
+
 type pingMessage struct {
 	Seq uint64 `json:"seq"`
 }
@@ -180,6 +196,7 @@ const (
 	opStart  = "start"
 	opKill   = "kill"
 	opAttach = "attach"
+	opList   = "list"
 )
 
 // failedMessage answers what Op names.

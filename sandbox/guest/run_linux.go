@@ -11,13 +11,15 @@ type run struct {
 	server *server
 	id     string
 	pipes  *pipes
+	// settled is closed when the run is announced or dropped; nil unless it is
+	// anchored.
+	settled chan struct{}
 
 	// Guarded by server.mu.
 	pid       int // 0 while it is being started
 	exit      *exitMessage
 	announced bool // shelld was sent the started message
 	forgotten bool // before it was announced; what announces it drops it
-	anchor    *anchor
 }
 
 // exited records how the command ended and tells shelld, unless it has not
@@ -49,6 +51,7 @@ func (r *run) announce(c *session) {
 
 	r.server.mu.Lock()
 	r.announced = true
+	r.settleLocked()
 	exit, forgotten := r.exit, r.forgotten
 	r.server.mu.Unlock()
 	switch {
@@ -59,30 +62,57 @@ func (r *run) announce(c *session) {
 	}
 }
 
-// start starts a command and answers. An error ends the connection.
-func (c *session) start(m *startMessage, cgroup []int) error {
+func (r *run) settleLocked() {
+	if r.settled != nil {
+		close(r.settled)
+	}
+}
+
+// reserve checks a start message and enters its run, so that messages that
+// follow find it. It returns nil for an id that is taken. An error ends the
+// connection.
+func (c *session) reserve(m *startMessage, cgroup []int) (*run, error) {
 	if c.mode == "" {
-		return fmt.Errorf("%w: start before setup", errFrame)
+		return nil, fmt.Errorf("%w: start before setup", errFrame)
 	}
 	want := len(c.home)
 	if c.mode == CgroupV2 {
 		want = 1
 	}
 	if len(cgroup) != want {
-		return fmt.Errorf("%w: start with %d descriptors, not %d", errFrame, len(cgroup), want)
+		return nil, fmt.Errorf("%w: start with %d descriptors, not %d", errFrame, len(cgroup), want)
 	}
 	if len(m.Argv) == 0 || m.ID == "" || len(m.ID) > maxIDLen {
-		return fmt.Errorf("%w: start of %q with %d arguments", errFrame, m.ID, len(m.Argv))
+		return nil, fmt.Errorf("%w: start of %q with %d arguments", errFrame, m.ID, len(m.Argv))
 	}
-	r, fail := c.server.newRun(m)
-	if fail != nil {
-		c.fail(opStart, m.ID, fail)
+	r := &run{server: c.server, id: m.ID}
+	if c.mode == Anchored {
+		r.settled = make(chan struct{})
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if c.server.runs[m.ID] != nil {
+		return nil, nil //nolint:nilnil // said above
+	}
+	c.server.runs[m.ID] = r
+	return r, nil
+}
+
+// start starts the command of a reserved run and answers. An error ends the
+// connection.
+func (c *session) start(r *run, m *startMessage, cgroup []int) error {
+	if r == nil {
+		c.fail(opStart, m.ID, &StartError{Stage: StageRequest, Errno: syscall.EEXIST})
 		return nil
 	}
-	cmd := &command{
-		argv: m.Argv, env: m.Env, dir: m.Dir, uid: m.UID, gid: m.GID, cgroup: -1,
-		files: [3]int{c.server.null, r.pipes.stdoutWrite, r.pipes.stderrWrite},
+	cmd := &command{argv: m.Argv, env: m.Env, dir: m.Dir, uid: m.UID, gid: m.GID, cgroup: -1}
+	p, err := openPipes(m.Stdin)
+	if err != nil {
+		c.drop(r, cmd, &StartError{Stage: StagePipe, Errno: errnoOf(err)})
+		return nil
 	}
+	r.pipes = p
+	cmd.files = [3]int{c.server.null, p.stdoutWrite, p.stderrWrite}
 	if m.Stdin {
 		cmd.files[0] = r.pipes.stdinRead
 	}
@@ -92,7 +122,6 @@ func (c *session) start(m *startMessage, cgroup []int) error {
 	}
 
 	seq := c.server.reaper.begin()
-	var err error
 	var pid int
 	if c.mode == CgroupV1 {
 		pid, err = spawnV1(cmd, cgroup, c.home)
@@ -161,28 +190,6 @@ func (c *session) fail(op, id string, e *StartError) {
 	c.reply(kindFailed, failedMessage{Op: op, ID: id, Stage: e.Stage, Errno: int(e.Errno), Text: e.Text})
 }
 
-// newRun reserves the id and makes the pipes.
-func (s *server) newRun(m *startMessage) (*run, *StartError) {
-	p, err := openPipes(m.Stdin)
-	if err != nil {
-		return nil, &StartError{Stage: StagePipe, Errno: errnoOf(err)}
-	}
-	r := &run{server: s, id: m.ID, pipes: p}
-	s.mu.Lock()
-	_, taken := s.runs[m.ID]
-	if !taken {
-		s.runs[m.ID] = r
-	}
-	s.mu.Unlock()
-	if taken {
-		p.closeCommandEnds()
-		p.closeStdin()
-		p.closeOutput()
-		return nil, &StartError{Stage: StageRequest, Errno: syscall.EEXIST}
-	}
-	return r, nil
-}
-
 // forget drops the record and the pipes of a run. Its process, if there still
 // is one, is reaped all the same.
 func (s *server) forget(id string) {
@@ -200,6 +207,11 @@ func (s *server) forget(id string) {
 
 func (s *server) dropLocked(r *run) {
 	delete(s.runs, r.id)
-	r.pipes.closeStdin()
-	r.pipes.closeOutput()
+	if !r.announced {
+		r.settleLocked()
+	}
+	if r.pipes != nil {
+		r.pipes.closeStdin()
+		r.pipes.closeOutput()
+	}
 }

@@ -26,9 +26,11 @@ type server struct {
 
 	mu   sync.Mutex // taken before link.wmu
 	runs map[string]*run
-	link *link // the newest connection; nil before the first
+	// anchors are those that live, by run, also when that is forgotten.
+	anchors map[string]*anchor
+	link    *link // the newest connection; nil before the first
 
-	anchors sync.WaitGroup // the goroutines that wait for anchors
+	relays sync.WaitGroup // the goroutines that wait for anchors
 }
 
 func newServer() (*server, error) {
@@ -36,7 +38,7 @@ func newServer() (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
-	return &server{reaper: newReaper(), null: null, runs: make(map[string]*run)}, nil
+	return &server{reaper: newReaper(), null: null, runs: make(map[string]*run), anchors: make(map[string]*anchor)}, nil
 }
 
 // serve accepts connections on the listening socket until accepting fails;
@@ -47,7 +49,7 @@ func (s *server) serve(listener int) error {
 	reaping.Go(func() { s.reaper.loop(done) })
 	defer reaping.Wait()
 	defer close(done)
-	defer s.anchors.Wait()
+	defer s.relays.Wait()
 
 	var current *session
 	for {
@@ -145,12 +147,20 @@ func (c *session) step() error {
 	c.reading.Lock()
 	message, fds, err := c.read()
 	start, ok := message.(*startMessage)
-	if err == nil && !ok {
+	var r *run
+	switch {
+	case err != nil:
+	case ok:
+		// What shelld sends next may be about this run.
+		if r, err = c.reserve(start, fds); err != nil {
+			closeAll(fds)
+		}
+	default:
 		err = c.handle(message, fds)
 	}
 	c.reading.Unlock()
 	if err == nil && ok {
-		err = c.start(start, fds)
+		err = c.start(r, start, fds)
 		closeAll(fds)
 	}
 	return err
@@ -173,6 +183,8 @@ func (c *session) read() (message any, fds []int, err error) {
 		message = &forgetMessage{}
 	case kindAttach:
 		message = &attachMessage{}
+	case kindList:
+		message = &listMessage{}
 	case kindPing:
 		message = &pingMessage{}
 	default:
@@ -202,6 +214,8 @@ func (c *session) handle(message any, fds []int) error {
 		c.server.forget(m.ID)
 	case *attachMessage:
 		c.attach(m.ID)
+	case *listMessage:
+		c.processes(m.ID)
 	case *pingMessage:
 		c.reply(kindPong, m)
 	}

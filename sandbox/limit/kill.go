@@ -21,6 +21,8 @@ const (
 	// roundBudget is how long a kill waits for killed processes to be gone
 	// before it starts again from the beginning.
 	roundBudget = time.Second
+	// killChunk is how many processes are held at once, each by a descriptor.
+	killChunk = 64
 )
 
 var (
@@ -111,12 +113,49 @@ func (g group) killStill(ctx context.Context, spare int) (killed []int, err erro
 		return nil, err
 	}
 	killed = slices.DeleteFunc(killed, func(pid int) bool { return pid == spare })
-	for _, pid := range killed {
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return nil, fmt.Errorf("kill process %d: %w", pid, err)
+	for some := range slices.Chunk(killed, killChunk) {
+		if err := g.killMembers(some); err != nil {
+			return nil, err
 		}
 	}
 	return killed, nil
+}
+
+// killMembers kills those of the processes that are in the cgroup. What does
+// not stand still may end, and its id be that of any process of the machine
+// then: a descriptor holds on to one process, which is a member if its id is
+// listed afterwards.
+func (g group) killMembers(pids []int) error {
+	held := make(map[int]int, len(pids)) // descriptors by process id
+	defer func() {
+		for _, fd := range held {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+			continue // gone, or a thread's id by now
+		}
+		if err != nil {
+			return fmt.Errorf("hold process %d: %w", pid, err)
+		}
+		held[pid] = fd
+	}
+	members, err := g.pidsBelow()
+	if err != nil {
+		return err
+	}
+	for _, pid := range members {
+		fd, ok := held[pid]
+		if !ok {
+			continue
+		}
+		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return nil
 }
 
 // setFrozen freezes or thaws a v1 cgroup with all below it.

@@ -73,6 +73,24 @@ func TestKill(t *testing.T) {
 	})
 }
 
+// TestKillMembers: a process that is not, or no longer, in the cgroup is not
+// killed, whatever its id was listed for.
+func TestKillMembers(t *testing.T) {
+	eachMode(t, func(t *testing.T, tree *Tree) {
+		s, _ := newSandbox(t, tree, "box")
+		r, other := takeRun(t, s), takeRun(t, s)
+		member, stranger := spawn(t, r, "exec sleep 1000").Process.Pid, spawn(t, other, "exec sleep 1000").Process.Pid
+		const nobodys = 1 << 30 // above any process id
+		if err := r.group.killMembers([]int{stranger, nobodys, member}); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the member is dead", func() bool { return len(pidsOf(t, r)) == 0 })
+		if !slices.Equal(pidsOf(t, other), []int{stranger}) {
+			t.Error("a process of another cgroup was killed")
+		}
+	})
+}
+
 // On v1 a guest thread is in the run's cgroup while it forks.
 func TestKillSparesGuest(t *testing.T) {
 	t.Parallel()

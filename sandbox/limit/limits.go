@@ -79,12 +79,16 @@ func (g group) setLimits(l Limits) (Report, error) {
 	return r, nil
 }
 
-// errNoController says that the cgroup lacks the means for a limit.
-var errNoController = errors.New("no such controller")
+var (
+	// errNoController says that the cgroup lacks the means for a limit.
+	errNoController = errors.New("no such controller")
+	// errSwap says that memory beyond the limit goes to swap.
+	errSwap = errors.New("swap is not limited")
+)
 
 func applied(value int64, set func(int64) (int64, error)) (Applied, error) {
 	got, err := set(value)
-	if errors.Is(err, errNoController) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, errNoController) || errors.Is(err, errSwap) || errors.Is(err, fs.ErrNotExist) {
 		return Applied{Value: value}, nil
 	}
 	if err != nil {
@@ -138,8 +142,7 @@ func (g group) setMemory(value int64) (int64, error) {
 	if value > 0 {
 		swap = "0"
 	}
-	// A kernel that does not account swap has no such file.
-	if err := g.knob(ctlMemory, "memory.swap.max", swap); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := g.limitSwap("memory.swap.max", swap, value); err != nil {
 		return 0, err
 	}
 	text, err := g.reading(ctlMemory, "memory.max")
@@ -147,6 +150,35 @@ func (g group) setMemory(value int64) (int64, error) {
 		return 0, err
 	}
 	return parseMax(text)
+}
+
+// limitSwap writes the file that keeps a limit of value bytes from being got
+// around by swap. A kernel that does not account swap has no such file, which
+// does no harm where there is no swap.
+func (g group) limitSwap(name, text string, value int64) error {
+	err := g.knob(ctlMemory, name, text)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if value == 0 {
+		return nil
+	}
+	on, err := swapOn("/proc/swaps")
+	if err == nil && on {
+		err = errSwap
+	}
+	return err
+}
+
+// swapOn reports whether a list such as /proc/swaps has any swap in it. A
+// kernel without swap has no list.
+func swapOn(list string) (bool, error) {
+	text, err := os.ReadFile(list)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look for swap: %w", err)
+	}
+	_, entries, _ := strings.Cut(string(text), "\n") // the first line has titles
+	return strings.TrimSpace(entries) != "", nil
 }
 
 // dieTogether makes a v2 cgroup lose all its processes or none for want of
@@ -174,7 +206,7 @@ func (g group) setMemoryV1(value int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := g.knob(ctlMemory, withSwap, text); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := g.limitSwap(withSwap, text, value); err != nil {
 		return 0, err
 	}
 	text, err = g.reading(ctlMemory, limit)

@@ -3,6 +3,8 @@ package limit
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -36,6 +38,55 @@ func TestSetLimits(t *testing.T) {
 			t.Errorf("limits of a removed run: %v", err)
 		}
 	})
+}
+
+func TestSwapOn(t *testing.T) {
+	t.Parallel()
+	const titles = "Filename\tType\tSize\tUsed\tPriority\n"
+	for text, want := range map[string]bool{"": false, titles: false, titles + "/dev/sda2 partition 1 0 -2\n": true} {
+		list := filepath.Join(t.TempDir(), "swaps")
+		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := swapOn(list); got != want || err != nil {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	if got, err := swapOn(filepath.Join(t.TempDir(), "none")); got || err != nil {
+		t.Errorf("without a list: %v, %v", got, err)
+	}
+}
+
+// TestSwapIsNotLimited: on a kernel that does not account swap, which shows in
+// files that are missing, a limit holds only where there is no swap.
+func TestSwapIsNotLimited(t *testing.T) {
+	t.Parallel()
+	on, err := swapOn("/proc/swaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, h := range map[string]hierarchy{
+		"memory.max":            {v2: true},
+		"memory.limit_in_bytes": {controllers: []string{ctlMemory}},
+	} {
+		h.dir = t.TempDir()
+		if err := os.WriteFile(filepath.Join(h.dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g := group{hs: []hierarchy{h}, rel: "/"}
+		for _, value := range []int64{4096, 0} {
+			if err := os.Truncate(filepath.Join(h.dir, name), 0); err != nil {
+				t.Fatal(err)
+			}
+			got, err := applied(value, g.setMemory)
+			if want := !on || value == 0; got.Enforced != want || err != nil {
+				t.Errorf("%s of %d with swap %v: %+v, %v", name, value, on, got, err)
+			}
+		}
+	}
+	if got, err := applied(1, func(int64) (int64, error) { return 0, errSwap }); got != (Applied{Value: 1}) || err != nil {
+		t.Errorf("with swap: %+v, %v", got, err)
+	}
 }
 
 func hasController(tb testing.TB, tree *Tree, controller string) bool {

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 )
@@ -20,10 +21,6 @@ type Run struct {
 // removed or the tree closed.
 func (s *Sandbox) Run() (*Run, error) { return s.take() }
 
-// Name is the name of the cgroup, unique in the life of the sandbox. Keep it
-// with the record of the run: [Sandbox.Adopt] finds the run by it.
-func (r *Run) Name() string { return r.name }
-
 // Open opens what the guest needs to start the command in the cgroup: on v2
 // the directory, on v1 the tasks file of each hierarchy, to which one thread
 // writes "0" in the order given. The caller closes the files.
@@ -36,15 +33,12 @@ func (r *Run) PIDs() ([]int, error) {
 	return slices.DeleteFunc(pids, func(pid int) bool { return pid == r.box.guest }), err
 }
 
-// Populated reports whether anything is in the cgroup: processes of the run,
-// or on v1 a thread of the guest.
-func (r *Run) Populated() (bool, error) { return r.group.populated() }
-
 // Kill ends all processes of the run, however they were started, and returns
 // when the cgroup is empty. On v1 it leaves the guest alone and waits until
 // none of its threads is inside. When ctx ends first the error wraps its
-// cause. Do not call it before the guest has answered that the command is
-// started: an empty cgroup may be one that the command is yet to enter.
+// cause. Before the guest has answered that the command is started it does
+// not suffice: an empty cgroup may be one that the command is yet to enter, see
+// [Run.Discard].
 func (r *Run) Kill(ctx context.Context) error {
 	// If it was released before, it can be removed now.
 	defer r.box.tree.nudge()
@@ -63,6 +57,33 @@ func (r *Run) OOMKills() (int64, error) { return r.group.oomKills() }
 // is then removed in the background.
 func (r *Run) Release() error {
 	gone, err := r.tryRemove()
+	r.leave(gone, err)
+	return err
+}
+
+// Discard is Release for a run that the guest may yet put a command into: it
+// kills what is in the cgroup until that is removed, which nothing can enter
+// any more. When ctx ends first the error wraps its cause.
+func (r *Run) Discard(ctx context.Context) error {
+	var gone bool
+	err := until(ctx, func() (bool, error) {
+		if err := r.group.kill(ctx, r.box.guest); err != nil {
+			return false, err
+		}
+		var err error
+		gone, err = r.tryRemove()
+		return gone, err
+	})
+	r.leave(gone, err)
+	if err != nil {
+		return fmt.Errorf("discard run cgroup: %w", err)
+	}
+	return nil
+}
+
+// leave says that the caller is done with the run, whose cgroup is gone, or
+// could not be removed, or is left with processes in it.
+func (r *Run) leave(gone bool, err error) {
 	r.box.mu.Lock()
 	delete(r.box.taken, r.name)
 	if !gone && err == nil {
@@ -70,5 +91,4 @@ func (r *Run) Release() error {
 	}
 	r.box.mu.Unlock()
 	r.box.tree.nudge()
-	return err
 }

@@ -2,9 +2,13 @@ package limit
 
 import (
 	"errors"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/shelld/shelld/sandbox"
 )
@@ -32,10 +36,10 @@ func TestStock(t *testing.T) {
 		var runs []*Run
 		for range 3 * stockMax {
 			r := takeRun(t, s)
-			if !r.group.exists() || names[r.Name()] {
-				t.Fatalf("run %s is missing or not new", r.Name())
+			if !r.group.exists() || names[r.name] {
+				t.Fatalf("run %s is missing or not new", r.name)
 			}
-			names[r.Name()] = true
+			names[r.name] = true
 			runs = append(runs, r)
 		}
 		for _, r := range runs {
@@ -43,7 +47,7 @@ func TestStock(t *testing.T) {
 				t.Error(err)
 			}
 			if r.group.exists() {
-				t.Errorf("released run %s is still there", r.Name())
+				t.Errorf("released run %s is still there", r.name)
 			}
 		}
 		if n := stocked(t, s); n <= stockMin || n > stockMax {
@@ -97,8 +101,8 @@ func TestReleaseWithLeftovers(t *testing.T) {
 		if err := r.Release(); err != nil {
 			t.Fatal(err)
 		}
-		if populated, err := r.Populated(); !populated || err != nil {
-			t.Fatalf("Populated = %v, %v", populated, err)
+		if !r.group.exists() {
+			t.Fatal("a cgroup with a process in it was removed")
 		}
 		if err := r.Kill(budget(t)); err != nil {
 			t.Fatal(err)
@@ -112,11 +116,79 @@ func TestReleaseWithLeftovers(t *testing.T) {
 	})
 }
 
+// TestDiscard: what comes into a run late is killed, or cannot come in.
+func TestDiscard(t *testing.T) {
+	eachMode(t, func(t *testing.T, tree *Tree) {
+		s, _ := newSandbox(t, tree, "box")
+		r := takeRun(t, s)
+		files, err := r.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(files)
+		cmd := spawn(t, r, "setsid sleep 1000 & exec sleep 1000")
+		if err := r.Discard(budget(t)); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the processes are gone", func() bool { return !alive(cmd.Process.Pid) })
+		if r.group.exists() {
+			t.Error("the cgroup is still there")
+		}
+		if tree.Mode() == V1 {
+			if _, err := files[0].WriteString("0"); !errors.Is(err, unix.ENODEV) {
+				t.Errorf("entering what was discarded: %v", err)
+			}
+		} else {
+			late := exec.Command("true")
+			late.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(files[0].Fd())}
+			if err := late.Run(); err == nil {
+				t.Error("a command was started in what was discarded")
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.taken)+len(s.left) != 0 {
+			t.Errorf("%d taken, %d left", len(s.taken), len(s.left))
+		}
+	})
+}
+
+// On v1 the guest may be in the middle of a start.
+func TestDiscardWithGuestInside(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, mountRoots[0])
+	if tree.Mode() != V1 {
+		t.Skip("only on v1 is the guest ever inside a run")
+	}
+	s, g := newSandbox(t, tree, "box")
+	r := takeRun(t, s)
+	move := func(to group) {
+		for _, h := range to.hs {
+			g.tell(t, "echo 0 > "+filepath.Join(h.dir, to.rel, "tasks"))
+		}
+	}
+	move(r.group)
+	waitFor(t, "the guest is inside", func() bool {
+		populated, err := r.group.populated()
+		return populated && err == nil
+	})
+	gone := make(chan error, 1)
+	go func() { gone <- r.Discard(budget(t)) }()
+	g.tell(t, "sleep 1000 &")
+	move(s.group)
+	if err := <-gone; err != nil {
+		t.Error(err)
+	}
+	if r.group.exists() || !alive(g.pid()) {
+		t.Error("the cgroup is there, or the guest is not")
+	}
+}
+
 func TestAdopt(t *testing.T) {
 	eachMode(t, func(t *testing.T, tree *Tree) {
 		s, g := newSandbox(t, tree, "box")
 		stocked(t, s)
-		busy, starting, ended := takeRun(t, s), takeRun(t, s), takeRun(t, s)
+		busy, ended := takeRun(t, s), takeRun(t, s)
 		spawn(t, busy, "exec sleep 1000")
 		if err := tree.Close(); err != nil {
 			t.Fatal(err)
@@ -129,22 +201,19 @@ func TestAdopt(t *testing.T) {
 		}
 		stocked(t, s)
 		fresh := takeRun(t, s)
-		adopted, err := s.Adopt(starting.Name(), "rgone")
+		adopted, err := s.Adopt()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var names []string
 		for _, r := range adopted {
-			names = append(names, r.Name())
+			names = append(names, r.name)
 		}
-		slices.Sort(names)
-		want := []string{busy.Name(), starting.Name()}
-		slices.Sort(want)
-		if !slices.Equal(names, want) {
+		if want := []string{busy.name}; !slices.Equal(names, want) {
 			t.Errorf("adopted %v, want %v", names, want)
 		}
 		if ended.group.exists() {
-			t.Error("an empty run that nobody named is still there")
+			t.Error("an empty run is still there")
 		}
 		if !fresh.group.exists() {
 			t.Error("a run of the new process was removed")

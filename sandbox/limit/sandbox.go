@@ -181,10 +181,9 @@ func (s *Sandbox) OpenHome() ([]*os.File, error) {
 // SetLimits caps all commands of the sandbox together.
 func (s *Sandbox) SetLimits(l Limits) (Report, error) { return s.runs.setLimits(l) }
 
-// Adopt returns the run cgroups that an earlier shelld made and that matter:
-// those whose names the caller gives and, named or not, all that processes
+// Adopt returns the run cgroups that an earlier shelld made and that processes
 // live in. It removes the others. Runs of this Sandbox are not touched.
-func (s *Sandbox) Adopt(names ...string) ([]*Run, error) {
+func (s *Sandbox) Adopt() ([]*Run, error) {
 	found, err := s.runs.children()
 	if err != nil {
 		return nil, err
@@ -200,11 +199,10 @@ func (s *Sandbox) Adopt(names ...string) ([]*Run, error) {
 			errs = append(errs, err)
 			continue
 		}
-		keep := populated || slices.Contains(names, name)
-		if !s.claim(r, keep) {
+		if !s.claim(r, populated) {
 			continue
 		}
-		if keep {
+		if populated {
 			adopted = append(adopted, r)
 		} else if err := r.group.remove(); err != nil && !errors.Is(err, unix.EBUSY) {
 			errs = append(errs, err)

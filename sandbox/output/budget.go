@@ -44,6 +44,3 @@ func (q *Quota) Release(n int64) { q.used.Add(-n) }
 // Adopt counts n bytes that exist already, even beyond the limit: the heads of
 // the spools found at start.
 func (q *Quota) Adopt(n int64) { q.used.Add(n) }
-
-// Used returns the number of bytes that are taken.
-func (q *Quota) Used() int64 { return q.used.Load() }

@@ -51,6 +51,7 @@ func (s *Spool) consume(ctx context.Context, pipe *os.File, w *writer) error {
 	err = conn.Read(func(fd uintptr) bool { return w.pump(ctx, int(fd)) })
 	resume()
 	s.end()
+	w.close()
 	if w.atEnd {
 		s.Finish()
 	}
@@ -119,6 +120,8 @@ type writer struct {
 	// failing says that the last bytes could not be stored.
 	failing bool
 	buf     []byte
+	// between is a pipe that copies go through; see take.
+	between []int
 }
 
 // pump moves bytes until the pipe is empty (false: call again when there is
@@ -211,12 +214,46 @@ func (w *writer) open() {
 	w.file = file
 }
 
-// copy is step through memory. What cannot be stored is lost.
-func (w *writer) copy(pipe int, at, room int64) (int64, error) {
+// take moves up to room bytes from pipe to buf. It never waits, although pipe
+// may not be in non-blocking mode any more: whoever else has it can change
+// that, and can empty it after it was found readable. A splice can be told not
+// to wait, but goes from pipe to pipe only.
+func (w *writer) take(pipe int, room int64) (int, error) {
 	if w.buf == nil {
 		w.buf = make([]byte, copyPiece)
 	}
-	n, err := unix.Read(pipe, w.buf[:room])
+	if w.between == nil {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+			return 0, err
+		}
+		w.between = ends[:]
+	}
+	n, err := unix.Splice(pipe, nil, w.between[1], nil, int(room), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+	if n <= 0 || err != nil {
+		return 0, err
+	}
+	for got := 0; got < int(n); {
+		m, err := unix.Read(w.between[0], w.buf[got:n])
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return 0, err
+		}
+		got += max(m, 0)
+	}
+	return int(n), nil
+}
+
+// close closes what the writer has opened for itself.
+func (w *writer) close() {
+	for _, fd := range w.between {
+		_ = unix.Close(fd) // empty
+	}
+	w.between = nil
+}
+
+// copy is step through memory. What cannot be stored is lost.
+func (w *writer) copy(pipe int, at, room int64) (int64, error) {
+	n, err := w.take(pipe, room)
 	if n <= 0 || err != nil {
 		return 0, err
 	}
@@ -258,15 +295,10 @@ func (s *Spool) reserveLocked(n int64) {
 	s.mu.Unlock()
 	granted := s.budget.Reserve(n)
 	s.mu.Lock()
-	switch {
-	case !granted:
-		s.freezeLocked()
-	case s.removed:
-		s.mu.Unlock()
-		s.budget.Release(n)
-		s.mu.Lock()
-	default:
+	if granted {
 		s.charged += n
+	} else {
+		s.freezeLocked()
 	}
 }
 

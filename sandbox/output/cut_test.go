@@ -80,7 +80,7 @@ func modelText(parts [2][]byte, lost int64, share int) Text {
 func checkCut(tb testing.TB, dir string, out, errOut []byte, head, ring int64, limit int) {
 	tb.Helper()
 	s, e := put(tb, dir, head, ring, out), put(tb, dir, head, ring, errOut)
-	defer func() { _, _, _, _ = s.Close(), e.Close(), s.Remove(), e.Remove() }()
+	defer func() { _, _, _, _ = s.Close(), e.Close(), os.Remove(s.path), os.Remove(e.path) }()
 	got, err := Cut(s, e, limit)
 	if err != nil {
 		tb.Fatal(err)

@@ -29,6 +29,12 @@ func newSpool(tb testing.TB, opts Options) *Spool {
 	return s
 }
 
+func freeze(s *Spool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freezeLocked()
+}
+
 // newPipe returns a pipe whose ends the test closes.
 func newPipe(tb testing.TB) (r, w *os.File) {
 	tb.Helper()

@@ -81,7 +81,6 @@ type Spool struct {
 	refs      int      // users of file; the last one closes it
 	consuming bool
 	closed    bool
-	removed   bool
 	charged   int64 // what is reserved of budget, at least meta.Head
 	err       error // first storage error
 }
@@ -195,13 +194,7 @@ func (s *Spool) Err() error {
 	return s.err
 }
 
-// Freeze ends the growth of the head: bytes that follow go to the ring.
-func (s *Spool) Freeze() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.freezeLocked()
-}
-
+// freezeLocked ends the growth of the head: bytes that follow go to the ring.
 func (s *Spool) freezeLocked() {
 	if s.meta.Head < s.headMax {
 		s.headMax = s.meta.Head
@@ -259,26 +252,6 @@ func (s *Spool) Close() error {
 	return s.release()
 }
 
-// Remove deletes the file and gives back its part of the budget. A file that
-// is gone already is no error. Open followers can still read on; bytes that a
-// running Consume gets from now on go to the ring, or are lost if there is no
-// file yet. Remove does not close the spool.
-func (s *Spool) Remove() error {
-	s.mu.Lock()
-	s.removed = true
-	s.freezeLocked()
-	charged := s.charged
-	s.charged = 0
-	s.mu.Unlock()
-	if s.budget != nil && charged > 0 {
-		s.budget.Release(charged)
-	}
-	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove spool: %w", err)
-	}
-	return nil
-}
-
 // acquire keeps the file open until release.
 func (s *Spool) acquire() error {
 	s.mu.Lock()
@@ -309,12 +282,6 @@ func (s *Spool) release() error {
 
 // create makes the file, and its directories if they are missing.
 func (s *Spool) create() (*os.File, error) {
-	s.mu.Lock()
-	removed := s.removed
-	s.mu.Unlock()
-	if removed {
-		return nil, fmt.Errorf("create spool %s: %w", s.path, fs.ErrClosed)
-	}
 	const flags = os.O_RDWR | os.O_CREATE | os.O_TRUNC | syscall.O_NOFOLLOW
 	file, err := os.OpenFile(s.path, flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,6 +18,11 @@ import (
 // its spool.
 func (b *box) adopt(ctx context.Context) error {
 	states := b.client.Runs()
+	for _, state := range states {
+		if _, _, ok := b.opts.Spools.ids.parse(b.id, state.ID); !ok {
+			return broken(fmt.Errorf("its process 1 names a run %q that was none of its own: %w", state.ID, guest.ErrViolation))
+		}
+	}
 	if err := b.endOrphans(ctx, states); err != nil {
 		return fmt.Errorf("end commands of an earlier daemon in %s: %w", b.id, err)
 	}
@@ -38,8 +43,8 @@ func (b *box) endOrphans(ctx context.Context, states []guest.RunState) error {
 		}
 		open = append(open, state.PID)
 		if b.group == nil {
-			if err := b.client.Kill(ctx, state.ID); err != nil {
-				return err
+			if err := b.killAnchored(ctx, state.ID); err != nil {
+				return guestError(err)
 			}
 		}
 	}
@@ -64,13 +69,10 @@ func (b *box) endOrphans(ctx context.Context, states []guest.RunState) error {
 
 // resume goes on storing the streams of a run until their writers are gone.
 func (b *box) resume(ctx context.Context, state guest.RunState) error {
-	call, index, ok := parseRunID(state.ID)
-	if !ok {
-		return b.client.Forget(state.ID)
-	}
+	call, index, _ := b.opts.Spools.ids.parse(b.id, state.ID)
 	proc, err := b.client.Attach(ctx, state.ID)
 	if err != nil {
-		return err
+		return guestError(err)
 	}
 	stdout, err := b.opts.Spools.resume(call, index, sandbox.Stdout)
 	if err != nil {

@@ -26,15 +26,15 @@ type box struct {
 	limits sandbox.Limits
 	env    map[string]string
 
-	// spawn starts a goroutine of the box, whose context detach ends; wg waits
-	// for all of them.
-	spawn  func(func(context.Context))
+	// detach ends the context of the box's goroutines; wg waits for them.
+	work   func(func(context.Context))
 	detach context.CancelCauseFunc
 	wg     sync.WaitGroup
 
-	done chan struct{}
-	mu   sync.Mutex // guards the rest
-	err  error
+	done   chan struct{}
+	mu     sync.Mutex // guards the rest
+	err    error
+	closed bool // no more goroutines
 	// shell is what commands run in: bash until it turns out to be missing.
 	shell string
 }
@@ -45,7 +45,7 @@ func newBox(opts Options, id sandbox.ID, client *guest.Client, group *limit.Sand
 		opts: opts, id: id, client: client, group: group, limits: limits, env: env,
 		detach: detach, done: make(chan struct{}), shell: bash,
 	}
-	b.spawn = func(f func(context.Context)) { b.wg.Go(func() { f(ctx) }) }
+	b.work = func(f func(context.Context)) { f(ctx) }
 	b.spawn(func(ctx context.Context) {
 		select {
 		case <-client.Done():
@@ -57,6 +57,20 @@ func newBox(opts Options, id sandbox.ID, client *guest.Client, group *limit.Sand
 		}
 	})
 	return b
+}
+
+// spawn starts a goroutine of the box, whose context ends when the box is
+// closed. After that f is called at once, with a context that has ended.
+func (b *box) spawn(f func(context.Context)) {
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.wg.Go(func() { b.work(f) })
+	}
+	b.mu.Unlock()
+	if closed {
+		b.work(f)
+	}
 }
 
 // Limits implements [sandbox.Box].
@@ -84,6 +98,9 @@ func (b *box) fail(err error) {
 
 // Close implements [sandbox.Box].
 func (b *box) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	b.detach(errDetached)
 	err := b.client.Close()
 	b.wg.Wait()
@@ -92,7 +109,7 @@ func (b *box) Close() error {
 
 // Start implements [sandbox.Box].
 func (b *box) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Run, error) {
-	id := runID(cmd.Call, cmd.Index)
+	id := b.opts.Spools.ids.name(b.id, cmd.Call, cmd.Index)
 	group, files, err := b.runGroup()
 	if err != nil {
 		return nil, err
@@ -111,10 +128,10 @@ func (b *box) Start(ctx context.Context, cmd sandbox.Command) (sandbox.Run, erro
 		proc, err = b.client.Start(ctx, req)
 	}
 	if err != nil {
-		b.abandon(ctx, id, group)
+		b.abandon(id, group, err)
 		return nil, startError(err, cmd)
 	}
-	return b.newRun(id, cmd, proc, group), nil
+	return b.newRun(id, cmd, proc, group), nil //nolint:contextcheck // the run outlives the call
 }
 
 // runGroup takes a cgroup for a run and opens what the guest needs of it.
@@ -133,28 +150,53 @@ func (b *box) runGroup() (*limit.Run, []*os.File, error) {
 	return group, files, nil
 }
 
-// abandon cleans up after a start that failed, or that nobody waited for; in
-// that case the command may yet run.
-func (b *box) abandon(ctx context.Context, id string, group *limit.Run) {
-	killCtx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), killBudget, errKillBudget)
-	defer cancel()
-	var err error
-	if group != nil {
-		if ctx.Err() != nil {
-			err = group.Kill(killCtx)
+// abandon cleans up after a start that failed. Unless the guest has said so
+// the command may yet come to run, where nobody would see it and nothing end
+// it: then it is killed in the background.
+func (b *box) abandon(id string, group *limit.Run, err error) {
+	_, refused := errors.AsType[*guest.StartError](err)
+	b.spawn(func(ctx context.Context) {
+		var err error
+		switch {
+		case group != nil && refused:
+			err = group.Release()
+		case !refused:
+			err = b.endUnseen(ctx, id, group)
 		}
-		err = errors.Join(err, group.Release())
-	} else if ctx.Err() != nil {
-		err = b.client.Kill(killCtx, id)
+		if err != nil && ctx.Err() == nil {
+			b.fail(fmt.Errorf("a command that nobody waits for could not be kept from running: %w", err))
+		}
+		_ = b.client.Forget(id) // fails only with the connection, which the box watches
+	})
+}
+
+// endUnseen kills a command of which it is not known whether it runs.
+func (b *box) endUnseen(ctx context.Context, id string, group *limit.Run) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, killBudget, errKillBudget)
+	defer cancel()
+	if group != nil {
+		return group.Discard(ctx)
 	}
-	err = errors.Join(err, b.client.Forget(id))
-	if err != nil {
-		b.opts.Log.DebugContext(ctx, "start not cleaned up", "container_id", b.id, "run", id, "err", err)
+	return b.killAnchored(ctx, id)
+}
+
+// killAnchored lets the guest kill what lives of a run.
+func (b *box) killAnchored(ctx context.Context, id string) error {
+	err := b.client.Kill(ctx, id)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil // nothing does
 	}
+	return err
 }
 
 // startError says what a failed start means to the caller.
 func startError(err error, cmd sandbox.Command) error {
+	if errors.Is(err, guest.ErrTooLarge) {
+		return &sandbox.Error{
+			Class: sandbox.ErrTooLarge, Code: sandbox.CodeTooLarge, Param: "env", Cause: err,
+			Message: "the command and the environment are too large together; make them shorter",
+		}
+	}
 	e, ok := errors.AsType[*guest.StartError](err)
 	if !ok {
 		return guestError(err)

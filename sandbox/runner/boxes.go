@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path"
-	"time"
+	"syscall"
 
 	"github.com/shelld/shelld/sandbox"
 	"github.com/shelld/shelld/sandbox/guest"
@@ -43,7 +43,7 @@ func (b *Boxes) Open(ctx context.Context, instance sandbox.Instance, spec sandbo
 	}
 	conn, err := b.opts.OpenGuest(ctx, instance.ID)
 	if err != nil {
-		return nil, err
+		return nil, openError(err)
 	}
 	client, err := guest.NewClient(conn)
 	if err != nil {
@@ -108,13 +108,36 @@ func (b *Boxes) Remove(ctx context.Context, id sandbox.ID) error {
 
 // guestError says what the loss of a guest means to a caller.
 func guestError(err error) error {
-	if errors.Is(err, guest.ErrDisconnected) || errors.Is(err, guest.ErrClosed) || errors.Is(err, net.ErrClosed) {
-		return &sandbox.Error{
-			Class: sandbox.ErrUnavailable, Code: sandbox.CodeEngineUnavailable,
-			Message: "the sandbox does not answer", RetryAfter: time.Second, Cause: err,
-		}
+	switch {
+	case errors.Is(err, guest.ErrDisconnected), errors.Is(err, guest.ErrViolation):
+		return broken(err)
+	case errors.Is(err, guest.ErrClosed), errors.Is(err, net.ErrClosed):
+		return sandbox.Unavailable(sandbox.CodeEngineUnavailable, err, "shelld has let go of the sandbox")
 	}
 	return err
+}
+
+// openError says what it means that the guest's socket cannot be connected to.
+func openError(err error) error {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return err
+	}
+	switch errno {
+	case syscall.ENOENT, syscall.ECONNREFUSED, syscall.ECONNRESET: // nobody listens, and nobody will again
+	case syscall.EAGAIN: // a guest that accepts does so before its queue is full
+	default:
+		return err
+	}
+	return broken(fmt.Errorf("connect to its process 1: %w", errno))
+}
+
+// broken says that the sandbox must go.
+func broken(cause error) error {
+	return &sandbox.Error{
+		Class: sandbox.ErrBroken, Code: sandbox.CodeContainerFailed, Cause: cause,
+		Message: "the sandbox's process 1 is gone, does not answer or cannot be trusted",
+	}
 }
 
 // spoolPath is where a stream of a run is kept below the spool folder.

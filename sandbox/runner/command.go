@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/shelld/shelld/sandbox"
 )
 
 const (
@@ -60,17 +58,4 @@ func environ(shell string, container, call map[string]string) []string {
 		list = append(list, name+"="+env[name])
 	}
 	return list
-}
-
-// runID names a run to the guest, for ever.
-func runID(call sandbox.CallID, index int) string {
-	return string(call) + "." + strconv.Itoa(index)
-}
-
-// parseRunID is the reverse of runID.
-func parseRunID(id string) (call sandbox.CallID, index int, ok bool) {
-	name, number, found := strings.Cut(id, ".")
-	index, err := strconv.Atoi(number)
-	call = sandbox.CallID(name)
-	return call, index, found && err == nil && index >= 0 && call.Valid()
 }

@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/shelld/shelld/sandbox"
 )
 
 // outcome is what a shell did with a text.
@@ -171,24 +168,5 @@ func TestEnviron(t *testing.T) {
 	bare := environ(bash, nil, nil)
 	if len(bare) != 6 || !slices.Contains(bare, "SHELL=/bin/bash") || slices.ContainsFunc(bare, func(e string) bool { return strings.Contains(e, "SECRET") }) {
 		t.Errorf("bare environment %q", bare)
-	}
-}
-
-func TestRunIDs(t *testing.T) {
-	t.Parallel()
-	call := sandbox.NewCallID()
-	for _, index := range []int{0, 1, 63} {
-		got, gotIndex, ok := parseRunID(runID(call, index))
-		if !ok || got != call || gotIndex != index {
-			t.Errorf("%s is read as %s, %d, %t", runID(call, index), got, gotIndex, ok)
-		}
-		if strings.ContainsAny(spoolPath(call, index, sandbox.Stdout), " \x00") || filepath.IsAbs(spoolPath(call, index, sandbox.Stdout)) {
-			t.Error("a spool's path is odd")
-		}
-	}
-	for _, id := range []string{"", ".", "x.0", string(call), string(call) + ".", string(call) + ".-1", string(call) + ".x", string(call) + ".0.1", "../" + string(call) + ".0"} {
-		if got, index, ok := parseRunID(id); ok {
-			t.Errorf("%q is read as %s, %d", id, got, index)
-		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // unless shelld has ended it.
 func (r *run) conclude(ctx context.Context, reason sandbox.Reason) sandbox.Result {
 	result := r.outcome(reason)
-	result.Duration = time.Since(r.began)
+	result.Duration = r.ended.Sub(r.began)
 	text, err := output.Cut(r.stdout, r.stderr, r.cmd.MaxOutput)
 	if err != nil {
 		r.box.opts.Log.WarnContext(ctx, "output not readable", "container_id", r.box.id, "run", r.id, "err", err)
@@ -26,14 +26,23 @@ func (r *run) conclude(ctx context.Context, reason sandbox.Reason) sandbox.Resul
 	result.Stdout, result.Stderr = text.Stdout.Text, text.Stderr.Text
 	result.StdoutBytes, result.StderrBytes = text.Stdout.Bytes, text.Stderr.Bytes
 	result.Truncated = text.Stdout.Truncated || text.Stderr.Truncated
-	if reason == "" && r.group != nil {
-		pids, err := r.group.PIDs()
+	if reason == "" {
+		result.Background, err = r.background(ctx)
 		if err != nil {
 			r.box.opts.Log.WarnContext(ctx, "background processes not listed", "container_id", r.box.id, "run", r.id, "err", err)
 		}
-		result.Background = innerPIDs(pids)
 	}
 	return result
+}
+
+// background returns the process ids, as they are in the sandbox, of what the
+// command has left running.
+func (r *run) background(ctx context.Context) ([]int, error) {
+	if r.group == nil {
+		return r.box.client.Processes(ctx, r.id)
+	}
+	pids, err := r.group.PIDs()
+	return innerPIDs(pids), err
 }
 
 // outcome says how the command ended. A command that exited before the kill

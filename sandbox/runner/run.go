@@ -26,12 +26,16 @@ const (
 	killBudget = 10 * time.Second
 	// reportBudget is how long the guest may take to report the end of a
 	// command whose processes are gone.
-	reportBudget = time.Second
+	reportBudget = 5 * time.Second
 	// retryStart is the advice to a caller whose sandbox is full.
 	retryStart = time.Second
 )
 
-var errKillBudget = errors.New("the processes of the command could not be ended in time")
+var (
+	errKillBudget = errors.New("the processes of the command could not be ended in time")
+	// errCut ends the streams of a command whose processes are all dead.
+	errCut = errors.New("all processes of the command were killed")
+)
 
 // run is a started command. It implements [sandbox.Run].
 type run struct {
@@ -40,16 +44,21 @@ type run struct {
 	cmd   sandbox.Command
 	proc  *guest.Process
 	group *limit.Run // nil without cgroups
-	began time.Time
+	// began and ended enclose the life of the command; ended is live's.
+	began, ended time.Time
 
 	stdout, stderr *output.Spool
 	// flowing counts the streams that have not ended; at zero closed closes.
+	// What else holds a pipe then, cut keeps from being read.
 	flowing atomic.Int32
-	// end carries the first request to kill the command.
+	cut     context.CancelCauseFunc
+	// end carries a request to kill the command.
 	end chan sandbox.Reason
 	// done is closed when result is fixed.
 	done, closed chan struct{}
 	result       sandbox.Result
+
+	ending sync.Mutex // held by endRest
 
 	mu sync.Mutex // guards the rest
 	// stdin is nil when there is none or it is taken.
@@ -68,14 +77,19 @@ func (b *box) newRun(id string, cmd sandbox.Command, proc *guest.Process, group 
 		stdin: proc.Stdin, readers: 1,
 	}
 	r.flowing.Store(2)
-	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stdout, proc.Stdout) })
-	b.spawn(func(ctx context.Context) { r.consume(ctx, r.stderr, proc.Stderr) })
+	uncut, cut := context.WithCancelCause(context.Background())
+	r.cut = cut
+	b.spawn(func(ctx context.Context) { r.consume(ctx, uncut, r.stdout, proc.Stdout) })
+	b.spawn(func(ctx context.Context) { r.consume(ctx, uncut, r.stderr, proc.Stderr) })
 	b.spawn(r.live)
 	return r
 }
 
-// consume moves one stream into its spool until its last writer has gone.
-func (r *run) consume(ctx context.Context, spool *output.Spool, pipe *os.File) {
+// consume moves one stream into its spool until its last writer has gone or
+// either context ends, that of the box or the one that ends with cut.
+func (r *run) consume(box, ctx context.Context, spool *output.Spool, pipe *os.File) {
+	stop := context.AfterFunc(box, func() { r.cut(context.Cause(box)) })
+	defer stop()
 	if err := spool.Consume(ctx, pipe); err != nil {
 		spool.Finish() // so that its readers come to an end
 	}
@@ -98,6 +112,14 @@ func (r *run) live(ctx context.Context) {
 	r.result = r.conclude(ctx, reason)
 	close(r.done)
 
+	if reason != "" {
+		r.cut(errCut)
+	}
+	select {
+	case <-r.end: // too late for await and too early for End
+		r.endRest(ctx)
+	default:
+	}
 	r.closeStdin()
 	if r.group != nil {
 		if err := r.group.Release(); err != nil {
@@ -128,6 +150,13 @@ func (r *run) await(ctx context.Context) (reason sandbox.Reason, ok bool) {
 	if reason != "" {
 		r.kill(ctx)
 	}
+	r.ended = time.Now()
+	return reason, r.drain(ctx)
+}
+
+// drain waits for the ends of the streams, for a moment. It returns false when
+// shelld lets go of the sandbox first.
+func (r *run) drain(ctx context.Context) bool {
 	drained := time.NewTimer(drainBudget)
 	defer drained.Stop()
 	select {
@@ -135,9 +164,20 @@ func (r *run) await(ctx context.Context) (reason sandbox.Reason, ok bool) {
 	case <-drained.C:
 		r.catchUp(ctx)
 	case <-ctx.Done():
-		return "", false
+		return false
 	}
-	return reason, true
+	return true
+}
+
+// endRest kills what a command that has ended has left running. Whoever still
+// has its pipes then got them from it and is no part of it.
+func (r *run) endRest(ctx context.Context) {
+	r.ending.Lock()
+	defer r.ending.Unlock()
+	r.kill(ctx)
+	if r.drain(ctx) {
+		r.cut(errCut)
+	}
 }
 
 // kill ends everything the command has started, from outside, and waits for
@@ -149,7 +189,7 @@ func (r *run) kill(ctx context.Context) {
 	if r.group != nil {
 		err = r.group.Kill(killCtx)
 	} else {
-		err = r.box.client.Kill(killCtx, r.id)
+		err = r.box.killAnchored(killCtx, r.id)
 	}
 	if ctx.Err() != nil {
 		return // shelld lets go of the sandbox
@@ -181,11 +221,17 @@ func (r *run) Close() {
 	}
 }
 
-// End implements [sandbox.Run].
+// End implements [sandbox.Run]. After the result is fixed it kills in the
+// background what the command has left running.
 func (r *run) End(reason sandbox.Reason) {
 	select {
 	case r.end <- reason:
 	default: // it is being ended already
+	}
+	select {
+	case <-r.done:
+		r.box.spawn(r.endRest)
+	default: // whoever closes done looks at end afterwards
 	}
 }
 

@@ -20,13 +20,18 @@ type Spools struct {
 	dir     string
 	headMax int64
 	ledger  *ledger
+	ids     runIDs
 }
 
 // OpenSpools returns the spools in dir, which is made when it is needed. A
 // stream keeps headMax bytes from its beginning, and all of them total bytes
 // together; beyond that only the ends of streams are kept.
 func OpenSpools(dir string, headMax, total int64) (*Spools, error) {
-	s := &Spools{dir: dir, headMax: headMax, ledger: newLedger(total)}
+	ids, err := openRunIDs(dir + keySuffix)
+	if err != nil {
+		return nil, err
+	}
+	s := &Spools{dir: dir, headMax: headMax, ledger: newLedger(total), ids: ids}
 	calls, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("measure spools: %w", err)

@@ -1,0 +1,117 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// canceled is the context of a caller that does not wait for its answer.
+func canceled(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("nobody waits"))
+	return ctx
+}
+
+// TestKillOfARunThatStarts kills commands before it is known that they run.
+func TestKillOfARunThatStarts(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.runner(t, Anchored)
+	for i := range 20 {
+		id := fmt.Sprint("run", i)
+		if _, err := r.Start(canceled(t), r.command(t, id, "sleep 1000 & sleep 1000")); err == nil {
+			t.Fatal("the start was waited for")
+		}
+		if err := r.Kill(t.Context(), id); err != nil {
+			t.Errorf("kill: %v", err)
+		}
+		if left := b.processes(); len(left) != 0 {
+			t.Errorf("left of %s: %v", id, left)
+		}
+		if err := r.Forget(id); err != nil {
+			t.Error(err)
+		}
+	}
+	b.quiet(t)
+}
+
+// TestForgetOfARunThatStarts: a record must not outlive that it was forgotten
+// before the guest had begun to start the command.
+func TestForgetOfARunThatStarts(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, b *box, r *runner) {
+		for i := range 50 {
+			id := fmt.Sprint("run", i)
+			if _, err := r.Start(canceled(t), r.command(t, id, "true")); err == nil {
+				t.Fatal("the start was waited for")
+			}
+			if err := r.Forget(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.quiet(t)
+		eventually(t, "all to be forgotten", func() bool { return len(b.connect(t).Runs()) == 0 })
+	})
+}
+
+// TestForgottenRun: what a run has left can be listed and killed when its
+// pipes are closed and its record is gone.
+func TestForgottenRun(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := b.runner(t, Anchored)
+	got := r.run(t, "left", "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'sleep 1000' >/dev/null 2>&1 & echo $!")
+	listed, err := r.Processes(t.Context(), "left")
+	if err != nil || len(listed) < 2 {
+		t.Fatalf("listed %v, %v", listed, err)
+	}
+	if pid := strings.TrimSpace(got.stdout); !slices.ContainsFunc(listed, func(p int) bool { return fmt.Sprint(p) == pid }) {
+		t.Errorf("%v is without %s", listed, pid)
+	}
+	if listed, err := r.Processes(t.Context(), "unknown"); len(listed) != 0 || err != nil {
+		t.Errorf("of an unknown run: %v, %v", listed, err)
+	}
+	if err := r.Kill(t.Context(), "left"); err != nil {
+		t.Error(err)
+	}
+	if left := b.processes(); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if listed, err := r.Processes(t.Context(), "left"); len(listed) != 0 || err != nil {
+		t.Errorf("listed afterwards: %v, %v", listed, err)
+	}
+	if err := r.Kill(t.Context(), "left"); err != nil && !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("second kill: %v", err)
+	}
+	b.quiet(t)
+}
+
+// TestLargestCommand starts the largest command that the API takes, in the
+// characters that take most room on the way.
+func TestLargestCommand(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, _ *box, r *runner) {
+		const piece = 100_000
+		request := r.command(t, "large", `echo "$#"; printf %s "$1" | wc -c; printenv E1 | wc -c`)
+		request.Argv = append(request.Argv, "sh")
+		for range 10 {
+			request.Argv = append(request.Argv, strings.Repeat("\x01", piece))
+		}
+		for i := range 5 {
+			request.Env = append(request.Env, fmt.Sprintf("E%d=%s", i, strings.Repeat("\x02", piece)))
+		}
+		p, err := r.Start(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.finish(t, p); got.stdout != "10\n100000\n100001\n" {
+			t.Errorf("got %q", got.stdout)
+		}
+	})
+}
