@@ -34,6 +34,8 @@ type Container struct {
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	// Auto says that a shell call made the container for itself.
 	Auto bool `json:"auto,omitempty"`
+	// Transient says that the container is deleted with the call that made it.
+	Transient bool `json:"transient,omitempty"`
 	// Limits are the limits in force.
 	Limits Limits `json:"limits"`
 }

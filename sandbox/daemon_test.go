@@ -74,6 +74,34 @@ func TestReconcile(t *testing.T) {
 	})
 }
 
+// A container that was to go with its call goes, though its daemon died first.
+func TestReconcileTransient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		world := sandboxtest.New()
+		before := manage(t, world, policy())
+		own := auto("a", "hang")
+		own.DeleteAfter = true
+		gone, kept := before.run(own), before.run(auto("b", "hang"))
+		synctest.Wait()
+		before.close()
+		for _, a := range []*sandbox.ActiveCall{gone, kept} {
+			a.Leave()
+		}
+
+		h := manage(t, world, policy())
+		synctest.Wait()
+		if _, err := h.Container(t.Context(), gone.Call().ContainerID); !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("the transient container is there: %v", err)
+		}
+		wantEnd(t, h.stored(gone.Call().ID), sandbox.CallFailed, sandbox.ReasonLost)
+		if err := h.Delete(t.Context(), kept.Call().ContainerID); err != nil {
+			t.Errorf("the other container: %v", err)
+		}
+		h.empty()
+	})
+}
+
 func TestReconcileFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -41,6 +41,7 @@ func (m *Manager) create(ctx context.Context, spec Spec, owner *ActiveCall) (*en
 	})
 	if owner != nil {
 		e.active[owner] = struct{}{}
+		e.container.Transient = owner.call.Spec.DeleteAfter
 	}
 	if err := m.admit(ctx, e); err != nil {
 		return nil, err

@@ -20,10 +20,11 @@ const (
 // Reconcile brings records and sandboxes in line after a start: it adopts
 // sandboxes that live, marks containers failed whose sandbox is gone or broken,
 // finishes deletes, and removes what no record knows. A sandbox that lives but
-// cannot be reached now is kept, and adopted in the background. Calls that were under way are
-// marked lost. Afterwards calls are served. One bad record does not stop the
-// rest; an error means that the store or the backend could not be read, and
-// the caller tries again later.
+// cannot be reached now is kept, and adopted in the background. Calls that were
+// under way are marked lost, and the containers removed that were to go with
+// them. Afterwards calls are served. One bad record does not stop the rest; an
+// error means that the store or the backend could not be read, and the caller
+// tries again later.
 func (m *Manager) Reconcile(ctx context.Context) error {
 	ctx, end, err := m.operate(ctx)
 	if err != nil {
@@ -58,12 +59,12 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		m.entries[c.ID] = e
 		m.mu.Unlock()
 		switch {
-		case c.Status == StatusFailed:
+		case c.Status == StatusFailed && !c.Transient:
 			if instance.ID == "" {
 				continue
 			}
 			group.Go(func() error { m.cleanUp(ctx, c.ID); return nil })
-		case c.Status != StatusRunning:
+		case c.Status != StatusRunning || c.Transient: // its call has ended, or is lost
 			removed.Add(1)
 			group.Go(func() error { m.discard(ctx, e); return nil })
 		default:
