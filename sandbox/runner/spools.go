@@ -89,8 +89,16 @@ func (s *Spools) Open(call sandbox.CallID, index int, stream sandbox.Stream, met
 			return nil, fmt.Errorf("decode state of %s: %w", spoolPath(call, index, stream), err)
 		}
 	}
+	file := filepath.Join(s.dir, spoolPath(call, index, stream))
+	if len(meta) == 0 {
+		// No byte, or a command that was lost before its end was recorded: then
+		// the file's size tells how much there is.
+		if _, err := os.Stat(file); err == nil {
+			return s.openLost(call, file)
+		}
+	}
 	m.Complete = true // what a background process wrote later is beyond the record
-	spool, err := output.Open(filepath.Join(s.dir, spoolPath(call, index, stream)), m, s.options(call))
+	spool, err := output.Open(file, m, s.options(call))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &sandbox.Error{
 			Class: sandbox.ErrNotFound, Code: sandbox.CodeNotFound,
@@ -100,6 +108,16 @@ func (s *Spools) Open(call sandbox.CallID, index int, stream sandbox.Stream, met
 	if err != nil {
 		return nil, err
 	}
+	return spoolOutput{Spool: spool, close: spool.Close}, nil
+}
+
+// openLost opens a stream of which only the file is left.
+func (s *Spools) openLost(call sandbox.CallID, file string) (sandbox.Output, error) {
+	spool, err := output.Open(file, output.Meta{}, s.options(call))
+	if err != nil {
+		return nil, err
+	}
+	spool.Finish()
 	return spoolOutput{Spool: spool, close: spool.Close}, nil
 }
 

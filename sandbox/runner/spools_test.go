@@ -115,6 +115,17 @@ func TestEmptyStream(t *testing.T) {
 	}
 }
 
+// What a command wrote that was lost with its daemon is served from the file.
+func TestLostStream(t *testing.T) {
+	t.Parallel()
+	s, call := openSpools(t, t.TempDir(), 1<<20, 1<<20), sandbox.NewCallID()
+	fill(t, s, call, 0, sandbox.Stdout, "written before the end\n")
+	got, out := read(t, s, call, 0, sandbox.Stdout, nil, 0, -1, true)
+	if want := "written before the end\n"; got != want || out.Produced() != int64(len(want)) {
+		t.Errorf("got %q, %d bytes, want %q", got, out.Produced(), want)
+	}
+}
+
 func TestMissingStream(t *testing.T) {
 	t.Parallel()
 	s := openSpools(t, t.TempDir(), 1<<20, 1<<20)
