@@ -22,6 +22,12 @@ Several texts run together; their lines are labelled "[1] ", "[2] " and so on,
 and lines of more than 64 KiB are broken. What shelld has to say of a run is
 "[shelld] …" on standard error. Standard input is not read without -i.
 
+Each stream is in its order; which line of one was written before which of the
+other is not kept. With 2>&1 in the text there is one stream and one order.
+Output is passed on while it is written. When it comes faster than it is read,
+shelld keeps output.spool_per_stream of each stream (see its configuration),
+and exec names the bytes that were not kept and ends with 125.
+
 PROG and its arguments reach the shell of the container quoted, so that they
 stay what they are; PROG may still be one of its builtins.
 
@@ -34,7 +40,8 @@ With --json nothing is forwarded; the shell call object is printed at the end.
 Exit codes:
   the command's own; of several commands the first that is not 0
   124   timeout
-  125   shelld or the usage is at fault, or the end of a command is not known
+  125   shelld or the usage is at fault, the end of a command is not known, or
+        its output is not whole
   126   the command cannot be run
   127   the command was not found
   128+n the command was ended by signal n

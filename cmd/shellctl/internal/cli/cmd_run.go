@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -117,7 +118,10 @@ func runRunShow(ctx context.Context, p *program, id string) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	t = newTable(p.out, "\nCOMMAND", "REASON", "EXIT", "TIME", "STDOUT", "STDERR", "TEXT")
+	if _, err := io.WriteString(p.out, "\n"); err != nil {
+		return err
+	}
+	t = newTable(p.out, "COMMAND", "REASON", "EXIT", "TIME", "STDOUT", "STDERR", "TEXT")
 	for i, text := range c.Action.Commands {
 		cells := []string{strconv.Itoa(i + 1), "-", "-", "-", "-", "-", summary([]string{text})}
 		for _, r := range c.Results {
@@ -148,7 +152,12 @@ func newRunLogs(p *program) *cobra.Command {
 		Use:   "logs ID",
 		Short: "Print what a shell call's commands have written",
 		Long: `Print what a shell call's commands have written so far: standard output on
-standard output, standard error on standard error, as they were produced.
+standard output, standard error on standard error. Each stream is in its order;
+which line of one came before which of the other is not kept. A command that
+says 2>&1 has one stream and one order.
+
+Of long streams shelld keeps a beginning and an end, see output.spool_per_stream
+of its configuration. The exit code is 125 when bytes are missing.
 
 With -f go on until the last process that can write has ended, which may be one
 that a command left in the background.`,
@@ -191,7 +200,10 @@ func runRunLogs(ctx context.Context, p *program, o runLogsOptions) error {
 	if run.Err() != nil {
 		return context.Cause(run)
 	}
-	return streams.complete()
+	if err := streams.complete(); err != nil {
+		return err
+	}
+	return streams.whole()
 }
 
 func newRunCancel(p *program) *cobra.Command {
