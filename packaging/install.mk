@@ -50,14 +50,14 @@ install: ## copy the build to PREFIX (/usr/local, or ~/.local), below DESTDIR if
 	@$(if $(DESTDIR),:,printf '%s\n' 'Installed to $(PREFIX). With systemd, start it as yourself:' \
 		'  systemctl --user daemon-reload' '  systemctl --user enable --now shelld.socket' 'Without: run shelld.')
 
-# Of the folders that are empty then, those stay that every PREFIX has; below
-# DESTDIR none does.
+# Every PREFIX has these, so that they stay, unless they are for a package.
+KEPT := $(if $(DESTDIR),$(DESTDIR),$(ROOT) $(ROOT)/bin $(ROOT)/lib $(SHARE))
+
 .PHONY: uninstall
 uninstall: ## remove what make install put there, with the same PREFIX and DESTDIR
 	@:$(check_prefix)
 	rm -f $(INSTALLED)
 	@for folder in $(FOLDERS); do \
-		while [ "$$folder" != '$(DESTDIR)' ]; do \
-			$(if $(DESTDIR),:,case $$folder in '$(ROOT)' | '$(ROOT)'/bin | '$(ROOT)'/lib | '$(SHARE)') break ;; esac); \
-			rmdir "$$folder" 2>/dev/null || break; folder=$${folder%/*}; \
+		until case ' $(KEPT) ' in *" $$folder "*) : ;; *) ! rmdir "$$folder" 2>/dev/null ;; esac; do \
+			folder=$${folder%/*}; \
 		done; done
