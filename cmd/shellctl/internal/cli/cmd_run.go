@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,9 @@ import (
 
 func newRun(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "run", Short: "Look at shell calls, running and ended"}
-	group(cmd)
+	groupOr(cmd, func(args []string) string {
+		return "to run a command: shellctl exec -- " + quoteArgs(args)
+	})
 	cmd.AddCommand(newRunLs(p), newRunShow(p), newRunLogs(p), newRunCancel(p))
 	return cmd
 }
@@ -29,9 +32,10 @@ type runLsOptions struct {
 func newRunLs(p *program) *cobra.Command {
 	var o runLsOptions
 	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List shell calls, newest first",
-		Args:  usage(cobra.NoArgs),
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List shell calls, newest first",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.limit < 1 {
 				return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("--limit %d is less than 1", o.limit)}
@@ -40,7 +44,7 @@ func newRunLs(p *program) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.container, "container", "C", "", "only those in this container")
+	flags.StringVarP(&o.container, "container", "C", "", "only those in this container, by id or name")
 	flags.StringVar(&o.status, "status", "", "only in_progress, completed, canceled or failed ones")
 	flags.IntVarP(&o.limit, "limit", "n", 20, "at most so many")
 	_ = cmd.RegisterFlagCompletionFunc("container", p.completeContainers)
@@ -48,8 +52,12 @@ func newRunLs(p *program) *cobra.Command {
 }
 
 func runRunLs(ctx context.Context, p *program, o runLsOptions) error {
+	container, err := p.containerID(ctx, o.container)
+	if err != nil {
+		return err
+	}
 	calls := []rpc.ShellCall{}
-	which := client.ShellCallList{ContainerID: o.container, Status: o.status, Page: client.Page{Limit: min(o.limit, 100)}}
+	which := client.ShellCallList{ContainerID: container, Status: o.status, Page: client.Page{Limit: min(o.limit, 100)}}
 	for call, err := range p.client.AllShellCalls(ctx, which) {
 		if err != nil {
 			return err
@@ -95,7 +103,7 @@ func newRunShow(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a shell call and how its commands ended",
-		Args:  usage(cobra.ExactArgs(1)),
+		Args:  callOperand.one,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runRunShow(cmd.Context(), p, args[0]) },
 	}
 }
@@ -117,7 +125,10 @@ func runRunShow(ctx context.Context, p *program, id string) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	t = newTable(p.out, "\nCOMMAND", "REASON", "EXIT", "TIME", "STDOUT", "STDERR", "TEXT")
+	if _, err := io.WriteString(p.out, "\n"); err != nil {
+		return err
+	}
+	t = newTable(p.out, "COMMAND", "REASON", "EXIT", "TIME", "STDOUT", "STDERR", "TEXT")
 	for i, text := range c.Action.Commands {
 		cells := []string{strconv.Itoa(i + 1), "-", "-", "-", "-", "-", summary([]string{text})}
 		for _, r := range c.Results {
@@ -148,11 +159,16 @@ func newRunLogs(p *program) *cobra.Command {
 		Use:   "logs ID",
 		Short: "Print what a shell call's commands have written",
 		Long: `Print what a shell call's commands have written so far: standard output on
-standard output, standard error on standard error, as they were produced.
+standard output, standard error on standard error. Each stream is in its order;
+which line of one came before which of the other is not kept. A command that
+says 2>&1 has one stream and one order.
+
+Of long streams shelld keeps a beginning and an end, see output.spool_per_stream
+of its configuration. The exit code is 125 when bytes are missing.
 
 With -f go on until the last process that can write has ended, which may be one
 that a command left in the background.`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: callOperand.one,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.id = args[0]
 			if o.command < 0 {
@@ -191,14 +207,17 @@ func runRunLogs(ctx context.Context, p *program, o runLogsOptions) error {
 	if run.Err() != nil {
 		return context.Cause(run)
 	}
-	return streams.complete()
+	if err := streams.complete(); err != nil {
+		return err
+	}
+	return streams.whole()
 }
 
 func newRunCancel(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel ID…",
 		Short: "End shell calls with all that they started",
-		Args:  usage(cobra.MinimumNArgs(1)),
+		Args:  callOperand.some,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runRunCancel(cmd.Context(), p, args) },
 	}
 }

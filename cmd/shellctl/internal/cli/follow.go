@@ -107,17 +107,29 @@ func (f *followers) finish(results []rpc.ShellResult) {
 }
 
 // complete says what of the streams is missing, when all followers are done:
-// what the daemon did not keep is noted, anything else is an error.
+// what the daemon did not keep is noted, see whole; anything else is an error.
 func (f *followers) complete() error {
 	for _, one := range f.each {
 		switch {
 		case one.gap != "":
-			note := fmt.Sprintf("[shelld] %s of command %d: bytes %s were not kept, the output was too long", one.stream, one.command+1, one.gap)
+			note := fmt.Sprintf("[shelld] %s of command %d: bytes %s were not kept; output.spool_per_stream and output.spool_total of shelld's configuration say how much is", one.stream, one.command+1, one.gap)
 			if err := f.say(note); err != nil {
 				return err
 			}
 		case one.received < one.limit:
 			return fmt.Errorf("%s of command %d is incomplete: shelld sent %d of %d bytes", one.stream, one.command+1, one.received, one.limit)
+		}
+	}
+	return nil
+}
+
+// whole is an error, without anything left to say, when something of the
+// streams was not kept. Whatever the commands' own codes are: who takes an
+// output for all that was written must not go on.
+func (f *followers) whole() error {
+	for _, one := range f.each {
+		if one.gap != "" {
+			return &exitError{code: exitFailed}
 		}
 	}
 	return nil

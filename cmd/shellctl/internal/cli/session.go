@@ -68,7 +68,10 @@ func (s *session) wait(ctx context.Context) (*rpc.ShellCall, error) {
 	if err := streams.complete(); err != nil || s.commands == 0 {
 		return call, err
 	}
-	return call, streams.notes(call.Results, s.commands > 1)
+	if err := streams.notes(call.Results, s.commands > 1); err != nil {
+		return call, err
+	}
+	return call, streams.whole()
 }
 
 // cancel ends the call because run has ended, and gives it, its output and
