@@ -20,7 +20,11 @@ func (i *instance) engineProcess(t *testing.T, program string, has ...string) in
 		pid = 0
 		for _, p := range processesOf(i.dir) {
 			args := cmdline(p.pid)
-			if filepath.Base(args[0]) == program && containsAll(args, has) {
+			name := filepath.Base(args[0])
+			if strings.HasPrefix(args[0], "/proc/self/fd/") { // a holder that was started by descriptor
+				name = "shelld"
+			}
+			if name == program && containsAll(args, has) {
 				pid = p.pid
 			}
 		}
