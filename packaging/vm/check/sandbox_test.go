@@ -138,7 +138,12 @@ func counter(t testing.TB, path, name string) int {
 // scopes lists the units in which sandboxes live.
 func scopes(t testing.TB) []string {
 	t.Helper()
-	return strings.Fields(systemctl(t, "list-units", "--all", "--plain", "--no-legend", "--no-pager", "--full", "shelld-sandboxes*.scope"))
+	var names []string
+	for line := range strings.Lines(systemctl(t, "list-units", "--all", "--plain", "--no-legend", "--full", "shelld-sandboxes*.scope")) {
+		name, _, _ := strings.Cut(line, " ")
+		names = append(names, name)
+	}
+	return names
 }
 
 // scopeDir is the folder of the cgroup of the one scope of sandboxes.
