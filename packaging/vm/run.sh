@@ -62,10 +62,14 @@ machine=$!
 
 logs=("$results/limit.log" "$results/check.log")
 touch "${logs[@]}"
-tail --quiet --pid="$machine" -n +1 -f "${logs[@]}" | grep --line-buffered -E '^(---|panic:)' || :
+# Not in the foreground, where it would keep a signal waiting; it ends with the
+# machine.
+{ tail --quiet --pid="$machine" -n +1 -f "${logs[@]}" | grep --line-buffered -E '^(---|panic:)'; } 9>&- &
+report=$!
 status=0
 wait "$machine" || status=$?
 machine=
+wait "$report" || :
 
 # failed tells whether a log is not that of a test that passed.
 failed() { [ "$(tail -n 1 "$1")" != PASS ]; }
