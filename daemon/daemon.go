@@ -233,7 +233,7 @@ func (d *daemon) stopEngine(ctx context.Context) error {
 func (d *daemon) managerOptions(records *store.Store, spools *runner.Spools) sandbox.Options {
 	c := d.opts.Config
 	return sandbox.Options{
-		Backend: d.backend,
+		Backend: &scoped{Backend: d.backend, daemon: d},
 		Boxes: runner.New(runner.Options{
 			Tree: d.tree, OpenGuest: d.backend.OpenGuest, Spools: spools, Pids: sandboxPids, Log: d.log,
 		}),

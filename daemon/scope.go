@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shelld/shelld/sandbox"
 	"github.com/shelld/shelld/sandbox/limit"
 )
 
@@ -30,9 +32,7 @@ func (d *daemon) openTree(ctx context.Context) (*limit.Tree, error) {
 	var stat unix.Statfs_t
 	if unix.Statfs(cgroupMount, &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC {
 		scope := fmt.Sprintf("%s-%s.scope", sandboxScope, name)
-		ctx, cancel := context.WithTimeoutCause(ctx, scopeBudget, errors.New("systemd did not answer in time"))
-		defer cancel()
-		parent, err := limit.StartScope(ctx, limit.ScopeOptions{Unit: scope, Hold: d.holdScope})
+		parent, err := d.startScope(ctx, scope)
 		if err != nil {
 			d.log.WarnContext(ctx, "no scope of systemd for the sandboxes", "err", err)
 		} else {
@@ -40,6 +40,43 @@ func (d *daemon) openTree(ctx context.Context) (*limit.Tree, error) {
 		}
 	}
 	return limit.Open(ctx, opts)
+}
+
+func (d *daemon) startScope(ctx context.Context, unit string) (parent string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, scopeBudget, errors.New("systemd did not answer in time"))
+	defer cancel()
+	return limit.StartScope(ctx, limit.ScopeOptions{Unit: unit, Hold: d.holdScope})
+}
+
+// scoped is a backend that has the scope made again, which ends when its
+// holder is killed and no sandbox lives, or when the user stops it.
+type scoped struct {
+	sandbox.Backend
+	daemon *daemon
+	mu     sync.Mutex
+}
+
+// Create implements [sandbox.Backend].
+func (s *scoped) Create(ctx context.Context, spec sandbox.BoxSpec) (sandbox.Instance, error) {
+	if err := s.restore(ctx); err != nil {
+		return sandbox.Instance{}, sandbox.Unavailable(sandbox.CodeEngineUnavailable, err,
+			"the cgroups of the sandboxes are gone and cannot be made again; the log says why")
+	}
+	return s.Backend.Create(ctx, spec)
+}
+
+func (s *scoped) restore(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.daemon
+	if d.scope == "" || !d.tree.Gone() {
+		return nil
+	}
+	d.log.WarnContext(ctx, "scope of the sandboxes is gone, making it again", "unit", d.scope)
+	if _, err := d.startScope(ctx, d.scope); err != nil {
+		return err
+	}
+	return d.tree.Restore()
 }
 
 // HoldCommand is the hidden subcommand of shelld that waits for ever: a scope

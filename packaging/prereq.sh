@@ -1,11 +1,12 @@
 #!/bin/sh
 # Looks for what building, testing and running shelld needs beside Go.
 #
-#   prereq.sh [--check] [build]
+#   prereq.sh [--check] [build|vm]
 #
 # As root on a Debian-like system it installs what is missing; otherwise, and
 # always with --check, it prints the exact line that does and exits 1. "build"
-# asks only for what `make build` needs. GO names the go command.
+# asks only for what `make build` needs, "vm" also for what `make test-vm` does.
+# GO names the go command.
 set -eu
 
 check=no
@@ -13,9 +14,9 @@ scope=all
 for word in "$@"; do
 	case $word in
 	--check) check=yes ;;
-	build) scope=build ;;
+	build | vm) scope=$word ;;
 	*)
-		echo "usage: ${0##*/} [--check] [build]" >&2
+		echo "usage: ${0##*/} [--check] [build|vm]" >&2
 		exit 2
 		;;
 	esac
@@ -37,6 +38,11 @@ look() {
 	need pkg-config command -v pkg-config
 	need libseccomp-dev has_libseccomp
 	[ "$scope" = build ] && return
+	if [ "$scope" = vm ]; then
+		need mmdebstrap command -v mmdebstrap
+		need user-mode-linux command -v linux.uml
+		need e2fsprogs command -v mke2fs
+	fi
 	need git command -v git
 	need uidmap command -v newuidmap
 	need iproute2 command -v ip

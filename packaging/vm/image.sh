@@ -33,7 +33,7 @@ mmdebstrap --quiet --variant=apt --include="$packages" \
 	--customize-hook='mkdir -p "$1/results" "$1/usr/lib/modules" && echo vm >"$1/etc/hostname"' \
 	--customize-hook='sync-in root /' \
 	--customize-hook='sync-in /usr/lib/uml/modules /usr/lib/modules' \
-	--customize-hook='chroot "$1" systemctl --quiet enable shelld-vm.service' \
+	--customize-hook='chroot "$1" systemctl --quiet enable shelld-vm.service shelld-vm-limit.service' \
 	--customize-hook='chroot "$1" systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service' \
 	bookworm "$dir/debian.tar"
 

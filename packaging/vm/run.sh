@@ -41,6 +41,7 @@ local=$work/local/usr/local
 make -s install DESTDIR="$work/local" PREFIX=/usr/local
 mkdir -p "$local/libexec/shelld-vm" "$local/etc"
 CGO_ENABLED=0 "${GO:-go}" test -c -tags vm -o "$local/libexec/shelld-vm/check" ./packaging/vm/check
+CGO_ENABLED=0 "${GO:-go}" test -c -o "$local/libexec/shelld-vm/limit" ./sandbox/limit
 # A minute less, so that a check that hangs is named and the machine powers off.
 printf 'TIMEOUT=%ds\nCHECKS=%s\n' $((limit - 60)) "$checks" >"$local/etc/shelld-vm.env"
 own=()
@@ -59,18 +60,29 @@ setsid timeout --signal=KILL "$limit" unshare "${own[@]}" --pid --fork --kill-ch
 	</dev/null >"$results/console.log" 2>&1 9>&- &
 machine=$!
 
-touch "$results/check.log"
-tail --pid="$machine" -n +1 -f "$results/check.log" | grep --line-buffered -v '^===' || :
+logs=("$results/limit.log" "$results/check.log")
+touch "${logs[@]}"
+# Not in the foreground, where it would keep a signal waiting; it ends with the
+# machine.
+{ tail --quiet --pid="$machine" -n +1 -f "${logs[@]}" | grep --line-buffered -E '^(---|panic:)'; } 9>&- &
+report=$!
 status=0
 wait "$machine" || status=$?
 machine=
+wait "$report" || :
 
-if [ "$status" = 0 ] && [ "$(tail -n 1 "$results/check.log")" = PASS ]; then
+# failed tells whether a log is not that of a test that passed.
+failed() { [ "$(tail -n 1 "$1")" != PASS ]; }
+
+if [ "$status" = 0 ] && ! failed "${logs[0]}" && ! failed "${logs[1]}"; then
 	echo "The checks passed in $((SECONDS - start)) s; logs are in ${results#"$PWD"/}."
 	exit 0
 fi
-if [ ! -s "$results/check.log" ]; then
-	tail -n 30 "$results/console.log" >&2
-fi
+for log in "${logs[@]}"; do
+	if failed "$log"; then
+		printf '\n%s:\n' "${log##*/}"
+		grep -v '^===' "$log" || tail -n 30 "$results/console.log"
+	fi
+done >&2
 echo "The checks FAILED after $((SECONDS - start)) s (machine ended with $status); logs are in ${results#"$PWD"/}." >&2
 exit 1

@@ -12,7 +12,7 @@ $(VM_DIST)/debian.img: $(VM)/image.sh $(shell find $(VM)/root -type f) $(wildcar
 
 .PHONY: test-vm
 test-vm: ## run our software on a machine with systemd and cgroup v2; VM_CHECKS=REGEXP chooses
-	@packaging/prereq.sh --check vm
+	@packaging/prereq.sh vm
 	@$(MAKE) build
 	@$(MAKE) $(VM_DIST)/debian.img
 	@$(VM)/run.sh $(VM_DIST) $(VM_TIMEOUT) '$(VM_CHECKS)'

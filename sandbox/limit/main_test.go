@@ -21,7 +21,7 @@ const (
 	// roleEnv makes the test binary something else than a test.
 	roleEnv = "SHELLD_LIMIT_TEST_ROLE"
 	// patience bounds every wait of the tests.
-	patience = 10 * time.Second
+	patience = 60 * time.Second
 	nobody   = 65534
 )
 

@@ -57,6 +57,25 @@ func (t *Tree) openV2(h hierarchy, opts Options) error {
 	return nil
 }
 
+// Gone reports whether somebody has removed the tree's cgroup, as systemd does
+// with all below a scope that ends.
+func (t *Tree) Gone() bool { return t.mode == V2 && !t.root.exists() }
+
+// Restore makes a tree that is gone again, when its parent is there. Nothing
+// lived in it, or it would not be gone.
+func (t *Tree) Restore() error {
+	if err := t.root.create(); err != nil {
+		return fmt.Errorf("restore cgroup tree: %w", err)
+	}
+	parent := group{hs: t.root.hs, rel: filepath.Dir(t.root.rel)}
+	for _, g := range []group{parent, t.root} {
+		if _, err := g.enable(ctlMemory, ctlPids, ctlCPU); err != nil {
+			return fmt.Errorf("restore cgroup tree: %w", err)
+		}
+	}
+	return nil
+}
+
 // commonAncestor returns the lowest cgroup that holds both.
 func commonAncestor(a, b string) string {
 	shared := "/"

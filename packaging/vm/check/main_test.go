@@ -41,17 +41,17 @@ const (
 
 func TestMain(m *testing.M) {
 	if out, err := exec.Command("systemctl", "--user", "enable", "--now", socketUnit).CombinedOutput(); err != nil {
-		fmt.Printf("enable %s: %v\n%s", socketUnit, err, out)
-		os.Exit(1)
+		fmt.Fprintf(os.Stderr, "enable %s: %v\n%s", socketUnit, err, out)
+		os.Exit(1) //nolint:forbidigo // this is a main
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
 
 func socketPath() string { return filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "shelld", "shelld.sock") }
 
 // await returns when done reports true, and fails the test when that takes too
 // long.
-func await(t testing.TB, what string, done func() bool) {
+func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	end := time.After(patience)
 	tick := time.NewTicker(poll)
@@ -66,7 +66,7 @@ func await(t testing.TB, what string, done func() bool) {
 }
 
 // systemctl talks to the user's systemd and returns what it prints.
-func systemctl(t testing.TB, args ...string) string {
+func systemctl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "systemctl", append([]string{"--user"}, args...)...).CombinedOutput()
 	if err != nil {
@@ -76,7 +76,7 @@ func systemctl(t testing.TB, args ...string) string {
 }
 
 // property is a property of a unit.
-func property(t testing.TB, unit, name string) string {
+func property(t *testing.T, unit, name string) string {
 	t.Helper()
 	return systemctl(t, "show", "--value", "--property="+name, unit)
 }
@@ -92,7 +92,7 @@ var api = &http.Client{Timeout: patience, Transport: &http.Transport{
 
 // request returns the status and decodes the answer into out unless that is
 // nil.
-func request(t testing.TB, method, path string, in, out any) (int, error) {
+func request(t *testing.T, method, path string, in, out any) (int, error) {
 	t.Helper()
 	var body io.Reader
 	if in != nil {
@@ -128,7 +128,7 @@ func request(t testing.TB, method, path string, in, out any) (int, error) {
 }
 
 // must is request for what has to work.
-func must(t testing.TB, method, path string, in, out any) {
+func must(t *testing.T, method, path string, in, out any) {
 	t.Helper()
 	if status, err := request(t, method, path, in, out); err != nil {
 		t.Fatalf("%s %s: %d %v", method, path, status, err)
@@ -136,7 +136,7 @@ func must(t testing.TB, method, path string, in, out any) {
 }
 
 // ready returns when the daemon serves calls, which the first request starts.
-func ready(t testing.TB) {
+func ready(t *testing.T) {
 	t.Helper()
 	var last string
 	defer func() {
@@ -151,7 +151,7 @@ func ready(t testing.TB) {
 	})
 }
 
-func info(t testing.TB) rpc.Info {
+func info(t *testing.T) rpc.Info {
 	t.Helper()
 	var i rpc.Info
 	must(t, http.MethodGet, "/v1/info", nil, &i)

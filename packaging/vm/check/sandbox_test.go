@@ -20,7 +20,7 @@ type box struct {
 }
 
 // newBox makes a sandbox that is gone after the test.
-func newBox(t testing.TB, memory string) *box {
+func newBox(t *testing.T, memory string) *box {
 	t.Helper()
 	ready(t)
 	b := &box{}
@@ -30,7 +30,7 @@ func newBox(t testing.TB, memory string) *box {
 }
 
 // patiently is must, with the patience of an SDK while the engine comes back.
-func patiently(t testing.TB, method, path string, in, out any) {
+func patiently(t *testing.T, method, path string, in, out any) {
 	t.Helper()
 	await(t, method+" "+path, func() bool {
 		status, err := request(t, method, path, in, out)
@@ -45,7 +45,7 @@ func patiently(t testing.TB, method, path string, in, out any) {
 }
 
 // call runs one command.
-func (b *box) call(t testing.TB, timeoutMS int64, command string) (rpc.OutputChunk, rpc.ShellResult) {
+func (b *box) call(t *testing.T, timeoutMS int64, command string) (rpc.OutputChunk, rpc.ShellResult) {
 	t.Helper()
 	var call rpc.ShellCall
 	must(t, http.MethodPost, "/v1/shell_calls", rpc.ShellCallCreate{
@@ -59,7 +59,7 @@ func (b *box) call(t testing.TB, timeoutMS int64, command string) (rpc.OutputChu
 }
 
 // output runs a command that has to succeed and returns what it printed.
-func (b *box) output(t testing.TB, command string) string {
+func (b *box) output(t *testing.T, command string) string {
 	t.Helper()
 	out, result := b.call(t, patience.Milliseconds(), command)
 	if result.Reason != "exit" || result.ExitCode == nil || *result.ExitCode != 0 {
@@ -69,7 +69,7 @@ func (b *box) output(t testing.TB, command string) string {
 }
 
 // answers makes sure that the sandbox still does what it is for.
-func (b *box) answers(t testing.TB) {
+func (b *box) answers(t *testing.T) {
 	t.Helper()
 	if out := b.output(t, "echo still here"); out != "still here\n" {
 		t.Errorf("the sandbox answers %q", out)
@@ -84,7 +84,7 @@ func code(r rpc.ShellResult) string {
 }
 
 // cgroup is the folder of the sandbox's cgroup.
-func (b *box) cgroup(t testing.TB) string {
+func (b *box) cgroup(t *testing.T) string {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(scopeDir(t), "shelld-*", sandbox.ID(b.ID).Key()))
 	if err != nil || len(dirs) != 1 {
@@ -94,7 +94,7 @@ func (b *box) cgroup(t testing.TB) string {
 }
 
 // guest is process 1 of the sandbox as the host sees it.
-func (b *box) guest(t testing.TB) int {
+func (b *box) guest(t *testing.T) int {
 	t.Helper()
 	pid, err := strconv.Atoi(read(t, filepath.Join(b.cgroup(t), "init", "cgroup.procs")))
 	if err != nil {
@@ -104,13 +104,13 @@ func (b *box) guest(t testing.TB) int {
 }
 
 // populated reports whether any command's process lives.
-func (b *box) populated(t testing.TB) bool {
+func (b *box) populated(t *testing.T) bool {
 	t.Helper()
 	return counter(t, filepath.Join(b.cgroup(t), "runs", "cgroup.events"), "populated") != 0
 }
 
 // read returns a file's text without white space around it.
-func read(t testing.TB, path string) string {
+func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -120,7 +120,7 @@ func read(t testing.TB, path string) string {
 }
 
 // counter is a number out of a file of "name number" lines.
-func counter(t testing.TB, path, name string) int {
+func counter(t *testing.T, path, name string) int {
 	t.Helper()
 	for line := range strings.Lines(read(t, path)) {
 		if number, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
@@ -136,13 +136,18 @@ func counter(t testing.TB, path, name string) int {
 }
 
 // scopes lists the units in which sandboxes live.
-func scopes(t testing.TB) []string {
+func scopes(t *testing.T) []string {
 	t.Helper()
-	return strings.Fields(systemctl(t, "list-units", "--all", "--plain", "--no-legend", "--no-pager", "--full", "shelld-sandboxes*.scope"))
+	var names []string
+	for line := range strings.Lines(systemctl(t, "list-units", "--all", "--plain", "--no-legend", "--full", "shelld-sandboxes*.scope")) {
+		name, _, _ := strings.Cut(line, " ")
+		names = append(names, name)
+	}
+	return names
 }
 
 // scopeDir is the folder of the cgroup of the one scope of sandboxes.
-func scopeDir(t testing.TB) string {
+func scopeDir(t *testing.T) string {
 	t.Helper()
 	dirs, err := filepath.Glob("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/shelld-sandboxes*.scope")
 	if err != nil || len(dirs) != 1 {

@@ -16,7 +16,7 @@ import (
 
 // processes lists the processes whose command line begins with the program of
 // that name and the given arguments.
-func processes(t testing.TB, program string, args ...string) []int {
+func processes(t *testing.T, program string, args ...string) []int {
 	t.Helper()
 	var pids []int
 	dirs, err := filepath.Glob("/proc/[0-9]*")

@@ -34,7 +34,7 @@ func TestCommandRunsWithoutPrivileges(t *testing.T) {
 	}
 	status := b.output(t, "cat /proc/self/status")
 	for name, want := range map[string]string{
-		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapAmb": "0000000000000000",
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapAmb": "0000000000000000", "CapBnd": "0000000000000000",
 		"NoNewPrivs": "1", "Seccomp": "2",
 	} {
 		if !strings.Contains(status, "\n"+name+":\t"+want+"\n") {

@@ -113,3 +113,17 @@ func kill(t *testing.T, pids ...int) {
 		}
 	}
 }
+
+func TestScopeIsMadeAgain(t *testing.T) {
+	ready(t)
+	systemctl(t, "stop", scopes(t)[0])
+	await(t, "the scope is gone", func() bool { return len(scopes(t)) == 0 })
+	b := newBox(t, "256m")
+	b.answers(t)
+	if names := scopes(t); len(names) != 1 {
+		t.Errorf("scopes: %v", names)
+	}
+	if l := b.Limits; !l.Memory.Enforced || !l.Pids.Enforced {
+		t.Errorf("limits: %+v", l)
+	}
+}
