@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -42,18 +43,23 @@ func (h *host) joinLive(output *os.File) (*exec.Cmd, error) {
 // enter starts a holder in the namespaces, which it closes.
 func (h *host) enter(user, mount, output *os.File) (*exec.Cmd, error) {
 	command := h.command(stageJoined)
-	// Opened here: in a foreign namespace the path may lead elsewhere.
-	program, err := openProgram(command[0])
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("find the holder's program: %w", err), user.Close(), mount.Close())
+	}
+	// Not by its path, which may lead elsewhere in another mount namespace; the
+	// folder, so that the process has the program's name.
+	folder, err := openFolder(path)
 	if err != nil {
 		return nil, errors.Join(err, user.Close(), mount.Close())
 	}
-	files := []*os.File{program, mount, user}
+	files := []*os.File{folder, mount, user}
 	passed := func(i int) string { return "/proc/self/fd/" + strconv.Itoa(firstFD+i) }
 	argv := []string{"nsenter", "--preserve-credentials", "--mount=" + passed(1)}
 	if h.mode == ModeRootless {
 		argv = append(argv, "--user="+passed(2))
 	}
-	argv = append(argv, "--", passed(0))
+	argv = append(argv, "--", filepath.Join(passed(0), filepath.Base(path)))
 	cmd := detached(append(argv, command[1:]...), output)
 	cmd.ExtraFiles = files
 	err = cmd.Start()
@@ -66,15 +72,12 @@ func (h *host) enter(user, mount, output *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// openProgram opens an executable to be run by way of its descriptor.
-func openProgram(name string) (*os.File, error) {
-	path, err := exec.LookPath(name)
+// openFolder opens the folder that holds a program. What is looked up from the
+// descriptor is found as it is here, whatever lies there in other namespaces.
+func openFolder(path string) (*os.File, error) {
+	folder, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, fmt.Errorf("find holder program: %w", err)
+		return nil, fmt.Errorf("open folder of the holder's program: %w", err)
 	}
-	file, err := os.OpenFile(path, unix.O_PATH, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open holder program: %w", err)
-	}
-	return file, nil
+	return folder, nil
 }

@@ -95,9 +95,6 @@ func TestEngineJoinsOnlyItsOwn(t *testing.T) {
 			if pids := liveShims(t, e); len(pids) != 0 {
 				t.Errorf("live shims = %v; want none", pids)
 			}
-			if err := e.killShim(key); err != nil {
-				t.Errorf("kill shim: %v", err)
-			}
 			killEngine(t, e)
 			ready(t, e)
 			if _, err := os.Stat(marker); !errors.Is(err, fs.ErrNotExist) {
@@ -112,6 +109,9 @@ func TestEngineJoinsOnlyItsOwn(t *testing.T) {
 			answers(t, e, instance.ID)
 			if _, err := os.Stat(marker); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the program in the forged shim's namespace ran: %v", err)
+			}
+			if err := e.killShim(key); err != nil {
+				t.Errorf("kill shim: %v", err)
 			}
 			// It ends by its input alone, so nobody has killed it.
 			if err := errors.Join(stdin.Close(), ignoreExit(cmd.Wait())); err != nil {
