@@ -7,12 +7,17 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shelld/shelld/rpc"
 )
 
-const octets = "application/octet-stream"
+const (
+	octets = "application/octet-stream"
+	// stopDelay is how long after a shutdown was asked for the server serves.
+	stopDelay = 200 * time.Millisecond
+)
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -82,9 +87,18 @@ func (s *Server) newContainerLocked(req rpc.ContainerCreate, auto bool) *rpc.Con
 	}
 	if req.MemoryLimit != nil {
 		c.MemoryLimit = *req.MemoryLimit
+		if n, err := strconv.ParseInt(strings.TrimSuffix(c.MemoryLimit, "m"), 10, 64); err == nil {
+			c.Limits.Memory.Value = n << 20
+		}
 	}
 	if req.ExpiresAfter != nil {
 		c.ExpiresAfter = *req.ExpiresAfter
+	}
+	switch c.Labels[Pretend] {
+	case Unenforced:
+		c.Limits.Memory.Enforced = false
+	case Expired:
+		c.Status = "expired"
 	}
 	s.containers = append(s.containers, c)
 	s.changedLocked()
@@ -157,10 +171,15 @@ func (s *Server) deleteContainer(w http.ResponseWriter, r *http.Request) {
 func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	cgroup := rpc.Cgroup{Version: 1}
+	if slices.ContainsFunc(s.containers, func(c *rpc.Container) bool { return c.Labels[Pretend] == Unenforced }) {
+		reason := "no cgroups here"
+		cgroup = rpc.Cgroup{Reason: &reason}
+	}
 	answer(w, rpc.Info{
 		Object: "info", Version: "1.2.3", PID: 42, Mode: "root", Ready: true,
 		Engine: rpc.Engine{Status: "running", Version: "2.4.2", Address: "/run/containerd.sock"},
-		Cgroup: rpc.Cgroup{Version: 1}, Containers: len(s.containers), Config: []string{}, Extensions: []string{},
+		Cgroup: cgroup, Containers: len(s.containers), Config: []string{}, Extensions: []string{},
 	})
 }
 
@@ -175,4 +194,17 @@ func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
 	s.shutdown = req
 	s.changedLocked()
 	answer(w, map[string]string{"status": "stopping"})
+	s.wait.Go(s.stopServing)
+}
+
+// stopServing refuses connections from now on, a moment late, as daemons do
+// that have something to put away. Requests under way are answered.
+func (s *Server) stopServing() {
+	late := time.NewTimer(stopDelay)
+	defer late.Stop()
+	select {
+	case <-late.C:
+	case <-s.life.Done():
+	}
+	_ = s.http.Shutdown(s.life) // Close waits for what this does not
 }

@@ -47,6 +47,15 @@ const (
 	Garbled Misbehaviour = ": standin garbled"
 )
 
+// A container whose label [Pretend] has one of these values pretends: that the
+// machine has no cgroups, which the info then says as well, or that it has
+// expired.
+const (
+	Pretend    = "standin"
+	Unenforced = "unenforced"
+	Expired    = "expired"
+)
+
 // leaveGrace is how long a call outlives its last waiting client. Source: the
 // contract, "Disconnect".
 const leaveGrace = time.Second

@@ -73,6 +73,7 @@ func newRoot(p *program) *cobra.Command {
 		Use:           "shellctl",
 		Short:         "Run commands in sandboxes",
 		Long:          rootHelp,
+		Version:       p.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
@@ -80,9 +81,8 @@ func newRoot(p *program) *cobra.Command {
 		},
 	}
 	group(root)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{command: cmd.CommandPath(), err: err}
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate("shellctl {{.Version}}\n")
 	flags := root.PersistentFlags()
 	flags.StringVar(&p.socket, "socket", "", "path of the daemon's socket (default: $SHELLD_SOCKET, else the usual place)")
 	flags.BoolVar(&p.json, "json", false, "results and errors as JSON")
@@ -94,27 +94,25 @@ func newRoot(p *program) *cobra.Command {
 
 // group makes a command of one that only holds others: alone it shows its
 // help, and what it does not know is an error that suggests what it does.
-func group(cmd *cobra.Command) {
+func group(cmd *cobra.Command) { groupOr(cmd, nil) }
+
+// groupOr is group with a further suggestion for arguments that are no command.
+func groupOr(cmd *cobra.Command, otherwise func(args []string) string) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	cmd.Flags().SetInterspersed(false) // what follows an unknown command is not ours
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
 		err := fmt.Errorf("unknown command %q", args[0])
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		near := cmd.SuggestionsFor(args[0])
+		switch {
+		case len(near) > 0 && cmd.ArgsLenAtDash() < 0:
 			err = fmt.Errorf("%w, did you mean %q?", err, near[0])
+		case otherwise != nil:
+			err = fmt.Errorf("%w; %s", err, otherwise(args))
 		}
 		return &usageError{command: cmd.CommandPath(), err: err}
-	}
-}
-
-// usage makes a usage error of what an argument check finds.
-func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &usageError{command: cmd.CommandPath(), err: err}
-		}
-		return nil
 	}
 }

@@ -26,7 +26,7 @@ func newCall(p *program) *cobra.Command {
 		Use:   "call < ITEM",
 		Short: "Run one shell_call item",
 		Long:  callHelp,
-		Args:  usage(cobra.NoArgs),
+		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runCall(cmd.Context(), p) },
 	}
 }

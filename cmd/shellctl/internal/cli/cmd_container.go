@@ -37,7 +37,12 @@ func newContainerCreate(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [NAME]",
 		Short: "Make a container and print its id",
-		Args:  usage(cobra.MaximumNArgs(1)),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return surplus(cmd, args[1], "a container has one name")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.name = "shellctl"
 			if len(args) > 0 {
@@ -91,10 +96,11 @@ func runContainerCreate(ctx context.Context, p *program, o containerCreateOption
 func newContainerLs(p *program) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List containers, newest first",
-		Args:  usage(cobra.NoArgs),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return runContainerLs(cmd.Context(), p, name) },
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List containers, newest first",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runContainerLs(cmd.Context(), p, name) },
 	}
 	cmd.Flags().StringVar(&name, "name", "", "only those with exactly this name")
 	return cmd
@@ -113,22 +119,30 @@ func runContainerLs(ctx context.Context, p *program, name string) error {
 	}
 	t := newTable(p.out, "ID", "NAME", "STATUS", "CREATED", "ACTIVE", "MEMORY", "IMAGE")
 	for _, c := range containers {
-		t.row(c.ID, c.Name, c.Status, p.ago(c.CreatedAt), p.ago(c.LastActiveAt), c.MemoryLimit, c.Image)
+		memory := size(c.Limits.Memory.Value)
+		if !c.Limits.Memory.Enforced {
+			memory += " (not enforced)"
+		}
+		t.row(c.ID, c.Name, c.Status, p.ago(c.CreatedAt), p.ago(c.LastActiveAt), memory, c.Image)
 	}
 	return t.flush()
 }
 
 func newContainerInspect(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use:               "inspect ID",
+		Use:               "inspect ID|NAME",
 		Short:             "Show a container",
-		Args:              usage(cobra.ExactArgs(1)),
+		Args:              containerOperand.one,
 		ValidArgsFunction: p.completeContainers,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runContainerInspect(cmd.Context(), p, args[0]) },
 	}
 }
 
 func runContainerInspect(ctx context.Context, p *program, id string) error {
+	id, err := p.containerID(ctx, id)
+	if err != nil {
+		return err
+	}
 	c, err := p.client.Container(ctx, id)
 	if err != nil {
 		return err
@@ -155,16 +169,16 @@ func runContainerInspect(ctx context.Context, p *program, id string) error {
 
 func enforced(l rpc.Limit) string {
 	if l.Enforced {
-		return ""
+		return " (enforced)"
 	}
 	return " (not enforced on this machine)"
 }
 
 func newContainerRm(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use:               "rm ID…",
+		Use:               "rm ID|NAME…",
 		Short:             "Remove containers with all that runs in them",
-		Args:              usage(cobra.MinimumNArgs(1)),
+		Args:              containerOperand.some,
 		ValidArgsFunction: p.completeContainers,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runContainerRm(cmd.Context(), p, args) },
 	}
@@ -174,13 +188,17 @@ func newContainerRm(p *program) *cobra.Command {
 // others are reported on the way.
 func runContainerRm(ctx context.Context, p *program, ids []string) error {
 	return p.each(ids, func(id string) error {
+		id, err := p.containerID(ctx, id)
+		if err != nil {
+			return err
+		}
 		if err := p.client.DeleteContainer(ctx, id); err != nil {
 			return err
 		}
 		if p.json {
 			return writeJSON(p.out, rpc.Deleted{ID: id, Object: "container.deleted", Deleted: true})
 		}
-		_, err := io.WriteString(p.out, id+"\n")
+		_, err = io.WriteString(p.out, id+"\n")
 		return err
 	})
 }

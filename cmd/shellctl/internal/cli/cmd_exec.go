@@ -60,6 +60,7 @@ type execOptions struct {
 	image     string
 	memory    string
 	stdin     bool
+	tty       bool
 }
 
 func newExec(p *program) *cobra.Command {
@@ -82,7 +83,7 @@ func newExec(p *program) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	flags.StringArrayVarP(&o.texts, "command", "c", nil, "shell text to run; repeat for several at once")
-	flags.StringVarP(&o.container, "container", "C", "", "run in this container instead of a fresh one")
+	flags.StringVarP(&o.container, "container", "C", "", "run in this container, by id or name, instead of a fresh one")
 	flags.BoolVar(&o.keep, "keep", false, "keep the fresh container, and print its id on standard error")
 	flags.DurationVar(&o.timeout, "timeout", 0, "time limit of each command, such as 30s (default: the daemon's)")
 	flags.Int64Var(&o.maxOutput, "max-output", 0, "characters of each command's output in --json results (default: the daemon's)")
@@ -91,6 +92,8 @@ func newExec(p *program) *cobra.Command {
 	flags.StringVar(&o.image, "image", "", "image of the fresh container")
 	flags.StringVar(&o.memory, "memory", "", "memory limit of the fresh container, such as 512m")
 	flags.BoolVarP(&o.stdin, "stdin", "i", false, "forward standard input")
+	flags.BoolVarP(&o.tty, "tty", "t", false, "")
+	_ = flags.MarkHidden("tty") // only to say that there is none
 	_ = cmd.RegisterFlagCompletionFunc("container", p.completeContainers)
 	return cmd
 }
@@ -98,6 +101,8 @@ func newExec(p *program) *cobra.Command {
 // check finds what no daemon needs to be asked about.
 func (o *execOptions) check(timeoutSet, maxOutputSet bool) error {
 	switch {
+	case o.tty:
+		return errors.New("commands get no terminal; leave -t out, and use -i alone to forward standard input")
 	case len(o.texts) == 0 && len(o.args) == 0:
 		return errors.New("nothing to run; give a program after --, or a shell text with -c")
 	case len(o.texts) > 0 && len(o.args) > 0:
@@ -185,6 +190,10 @@ func optional(s string) *string {
 }
 
 func runExec(ctx context.Context, p *program, o execOptions) error {
+	var err error
+	if o.container, err = p.containerID(ctx, o.container); err != nil {
+		return err
+	}
 	req, err := o.request()
 	if err != nil {
 		return &usageError{command: "shellctl exec", err: err}
@@ -210,8 +219,23 @@ func runExec(ctx context.Context, p *program, o execOptions) error {
 	if err != nil {
 		return err
 	}
-	if code := callCode(call); code != 0 {
-		return &exitError{code: code}
+	code := callCode(call)
+	if code == 0 {
+		return nil
 	}
-	return nil
+	if hint := o.hint(code); hint != "" && !p.json {
+		if _, err := fmt.Fprintf(p.err, "hint: %s\n", printable(hint)); err != nil {
+			return err
+		}
+	}
+	return &exitError{code: code}
+}
+
+// hint helps those who gave a whole command line as the program's name.
+func (o *execOptions) hint(code int) string {
+	if code != exitNotFound || len(o.args) != 1 || !strings.Contains(strings.TrimSpace(o.args[0]), " ") {
+		return ""
+	}
+	text := quoted(o.args[0])
+	return text + " was taken for the name of one program; to run it as a shell text: shellctl exec -c " + text
 }

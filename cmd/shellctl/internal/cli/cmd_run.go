@@ -16,7 +16,9 @@ import (
 
 func newRun(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "run", Short: "Look at shell calls, running and ended"}
-	group(cmd)
+	groupOr(cmd, func(args []string) string {
+		return "to run a command: shellctl exec -- " + quoteArgs(args)
+	})
 	cmd.AddCommand(newRunLs(p), newRunShow(p), newRunLogs(p), newRunCancel(p))
 	return cmd
 }
@@ -30,9 +32,10 @@ type runLsOptions struct {
 func newRunLs(p *program) *cobra.Command {
 	var o runLsOptions
 	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List shell calls, newest first",
-		Args:  usage(cobra.NoArgs),
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List shell calls, newest first",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.limit < 1 {
 				return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("--limit %d is less than 1", o.limit)}
@@ -41,7 +44,7 @@ func newRunLs(p *program) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.container, "container", "C", "", "only those in this container")
+	flags.StringVarP(&o.container, "container", "C", "", "only those in this container, by id or name")
 	flags.StringVar(&o.status, "status", "", "only in_progress, completed, canceled or failed ones")
 	flags.IntVarP(&o.limit, "limit", "n", 20, "at most so many")
 	_ = cmd.RegisterFlagCompletionFunc("container", p.completeContainers)
@@ -49,8 +52,12 @@ func newRunLs(p *program) *cobra.Command {
 }
 
 func runRunLs(ctx context.Context, p *program, o runLsOptions) error {
+	container, err := p.containerID(ctx, o.container)
+	if err != nil {
+		return err
+	}
 	calls := []rpc.ShellCall{}
-	which := client.ShellCallList{ContainerID: o.container, Status: o.status, Page: client.Page{Limit: min(o.limit, 100)}}
+	which := client.ShellCallList{ContainerID: container, Status: o.status, Page: client.Page{Limit: min(o.limit, 100)}}
 	for call, err := range p.client.AllShellCalls(ctx, which) {
 		if err != nil {
 			return err
@@ -96,7 +103,7 @@ func newRunShow(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a shell call and how its commands ended",
-		Args:  usage(cobra.ExactArgs(1)),
+		Args:  callOperand.one,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runRunShow(cmd.Context(), p, args[0]) },
 	}
 }
@@ -161,7 +168,7 @@ of its configuration. The exit code is 125 when bytes are missing.
 
 With -f go on until the last process that can write has ended, which may be one
 that a command left in the background.`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: callOperand.one,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.id = args[0]
 			if o.command < 0 {
@@ -210,7 +217,7 @@ func newRunCancel(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel ID…",
 		Short: "End shell calls with all that they started",
-		Args:  usage(cobra.MinimumNArgs(1)),
+		Args:  callOperand.some,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runRunCancel(cmd.Context(), p, args) },
 	}
 }

@@ -10,7 +10,7 @@ func newVersion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print shellctl's version; info has the daemon's",
-		Args:  usage(cobra.NoArgs),
+		Args:  noArgs,
 		RunE:  func(*cobra.Command, []string) error { return runVersion(p) },
 	}
 }

@@ -13,6 +13,8 @@ import (
 const (
 	exitTimeout = 124
 	exitFailed  = 125
+	// exitNotFound is a shell's code for a program that it does not find.
+	exitNotFound = 127
 )
 
 // usageError says that the command line is wrong.
