@@ -1,6 +1,10 @@
 package daemon
 
 import (
+	"path/filepath"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/shelld/shelld/daemon/config"
@@ -29,7 +33,11 @@ func (f *flags) configCommand() *cobra.Command {
 					cmd.Println(file + ": ok")
 				}
 				if len(cfg.Files()) == 0 {
-					cmd.Println("no configuration file; the defaults apply")
+					places, err := configPlaces()
+					if err != nil {
+						return err
+					}
+					cmd.Printf("no configuration file (looked for %s); the defaults apply\n", strings.Join(places, ", "))
 				}
 				return nil
 			},
@@ -37,6 +45,9 @@ func (f *flags) configCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "default", Short: "Print a file that explains every key", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
+				if places, err := configPlaces(); err == nil { // it is good to read without
+					cmd.Printf("# This file is read from %s.\n", strings.Join(places, ", then from "))
+				}
 				_, err := cmd.OutOrStdout().Write(config.DefaultFile())
 				return err
 			},
@@ -54,6 +65,21 @@ func (f *flags) configCommand() *cobra.Command {
 		},
 	)
 	return cmd
+}
+
+// configPlaces returns where configuration is looked for without --config, in
+// the order in which it applies: the administrator's file and the user's own.
+func configPlaces() ([]string, error) {
+	var places []string
+	host := xdg.Host()
+	for _, env := range []xdg.Env{{UID: 0, Getenv: host.Getenv}, host} {
+		dir, err := env.Dir(xdg.Config)
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, filepath.Join(dir, "config.toml"))
+	}
+	return slices.Compact(places), nil // root has but one
 }
 
 // engineCommand runs the engine process, which shelld starts by itself unless
