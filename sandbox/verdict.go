@@ -64,7 +64,7 @@ func failedContainer(c Container) *Error {
 func unenforceable() *Error {
 	return &Error{
 		Class: ErrUnavailable, Code: CodeLimitsUnenforceable,
-		Message: "this machine does not let shelld enforce memory and process limits, so no container was started; GET /v1/info has the cause and the fix under cgroup.reason; to run without limits set limits.allow_unenforced = true",
+		Message: "this machine does not let shelld enforce memory and process limits, so no container was started; `shellctl info` has the cause and the fix; to run without limits set limits.allow_unenforced = true",
 	}
 }
 

@@ -63,7 +63,7 @@ func (r *run) outcome(reason sandbox.Reason) sandbox.Result {
 	}
 	note := "canceled: it was killed with everything that it had started; what it wrote until then is kept"
 	if reason == sandbox.ReasonTimeout {
-		note = fmt.Sprintf("timed out after %s: it was killed with everything that it had started; what it wrote until then is kept; give more time with timeout_ms", r.cmd.Timeout)
+		note = fmt.Sprintf("timed out after %s: it was killed with everything that it had started; what it wrote until then is kept; give more time with timeout_ms (shellctl: --timeout)", r.cmd.Timeout)
 	}
 	sig := syscall.SIGKILL
 	if exited {
