@@ -24,8 +24,10 @@ if [ -t 1 ]; then
 	bold=$'\e[1m' dim=$'\e[2m' plain=$'\e[0m'
 fi
 
-say() { printf '%s\n' "$*"; }
-heading() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
+# A reader that has seen enough ends the demo without a word.
+say() { printf '%s\n' "$*" 2>/dev/null || exit 141; }
+heading() { say "
+$bold$*$plain"; }
 
 # wait_until SECONDS COMMAND… succeeds when the command does, in time.
 wait_until() {
@@ -81,23 +83,32 @@ clean_up() {
 	# Nothing stops the cleaning, not even that nobody reads its words.
 	trap '' INT TERM HUP PIPE
 	set +e
-	if [ "$status" != 0 ] && [ -s "$log" ]; then
+	say() { printf '%s\n' "$*" 2>/dev/null; }
+	case $status in
+	0 | 130 | 141 | 143) ;; # who ends the demo knows why
+	*)
 		heading "The daemon's last words"
 		tail -n 20 "$log"
-	fi
+		;;
+	esac
 	heading "Cleaning up"
 	if [ -n "$daemon" ]; then
 		timeout 20 bin/shellctl shutdown --sandboxes >/dev/null 2>&1 || kill -TERM "$daemon" 2>/dev/null
 		wait_until 15 gone "$daemon"
 	fi
+	local failed=
 	if ! wait_until 5 nothing_of_ours; then
 		say "The daemon left processes behind; ending them."
-		[ "$status" != 0 ] || status=1
+		failed=1
 		for pid in $(ours); do kill_tree "$pid"; done
 		wait_until 5 nothing_of_ours || say "Some do not go away: $(ours | tr '\n' ' ')" >&2
 	fi
-	remove_dir || status=1
-	[ "$status" != 0 ] || say "Nothing is left behind."
+	remove_dir || failed=1
+	if [ -z "$failed" ]; then
+		say "Nothing is left behind."
+	elif [ "$status" = 0 ]; then
+		status=1
+	fi
 	exit "$status"
 }
 trap clean_up EXIT
@@ -160,7 +171,11 @@ show() {
 	heading "$title"
 	say "$dim\$ shellctl exec$line$plain"
 	bin/shellctl exec "$@" || status=$?
-	[ "$status" = 0 ] || say "$dim(exit code $status)$plain"
+	case $status in
+	0 | 137) ;; # of a signal shelld itself tells the code
+	130 | 141 | 143) exit "$status" ;;
+	*) say "$dim(exit code $status)$plain" ;;
+	esac
 	if [ "$status" != "$want" ]; then
 		say "This should have ended with exit code $want." >&2
 		exit 1
