@@ -5,7 +5,7 @@
 #
 # As root on a Debian-like system it installs what is missing; otherwise, and
 # always with --check, it prints the exact line that does and exits 1. "build"
-# asks only for what `make build` needs.
+# asks only for what `make build` needs. GO names the go command.
 set -eu
 
 check=no
@@ -32,6 +32,7 @@ need() {
 look() {
 	missing=
 	need gcc command -v gcc
+	need libc6-dev has_libc
 	need make command -v make
 	need pkg-config command -v pkg-config
 	need libseccomp-dev has_libseccomp
@@ -39,6 +40,11 @@ look() {
 	need git command -v git
 	need uidmap command -v newuidmap
 	need iproute2 command -v ip
+}
+
+# gcc without its headers is what a minimal installation has.
+has_libc() {
+	echo '#include <stdio.h>' | gcc -E -
 }
 
 # Without pkg-config the header itself tells.
@@ -50,7 +56,7 @@ install() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
-if ! command -v go >/dev/null 2>&1; then
+if ! command -v "${GO:-go}" >/dev/null 2>&1; then
 	echo "shelld: Go is missing from PATH; get it from https://go.dev/dl/" >&2
 	exit 1
 fi

@@ -25,7 +25,7 @@ $(LIBEXEC)/containerd $(LIBEXEC)/containerd-shim-runc-v2: \
 
 $(LIBEXEC)/runc: $(BUNDLE)/runc/go.mod $(BUNDLE)/runc/go.sum $(BUNDLE)/bundle.mk
 	@mkdir -p $(@D)
-	@packaging/prereq.sh --check build
+	@GO='$(GO)' packaging/prereq.sh --check build
 	CGO_ENABLED=1 $(GO) -C $(BUNDLE)/runc build $(BUILD_FLAGS) -tags '$(RUNC_TAGS)' \
 		-ldflags '-s -w' -o $(CURDIR)/$@ $(RUNC_MODULE)
 	@touch $@
