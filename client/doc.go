@@ -11,6 +11,9 @@
 //   - Keep a sandbox between calls: [Client.CreateContainer], and name it in
 //     the call's environment.
 //
+// A call that names no environment makes a container of its own and leaves it
+// running; "container_auto" with DeleteAfter deletes it with the call.
+//
 // A [Client] finds the daemon by SHELLD_SOCKET or the default socket path. It
 // connects when a request needs it, so it outlives restarts of the daemon.
 // Nothing is sent twice: only the connecting itself is tried again.

@@ -15,6 +15,11 @@ const shellCallsPath = "/v1/shell_calls"
 // CreateShellCall runs commands and returns when every one has ended, or at
 // once when req.Background asks for that. When ctx ends first, the daemon
 // cancels the call unless another client waits for it.
+//
+// Without req.Environment the call makes a container, which goes on running
+// when the call has ended, until it expires or is deleted; the call names it
+// in ContainerID. To have it deleted with the call, ask for a "container_auto"
+// environment with DeleteAfter.
 func (c *Client) CreateShellCall(ctx context.Context, req rpc.ShellCallCreate) (*rpc.ShellCall, error) {
 	r, err := request{method: http.MethodPost, path: shellCallsPath}.jsonBody(req)
 	if err != nil {
