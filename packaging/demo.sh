@@ -93,7 +93,7 @@ clean_up() {
 	esac
 	heading "Cleaning up"
 	if [ -n "$daemon" ]; then
-		timeout 20 bin/shellctl shutdown --sandboxes >/dev/null 2>&1 || kill -TERM "$daemon" 2>/dev/null
+		timeout 40 bin/shellctl shutdown --sandboxes >/dev/null 2>&1 || kill -TERM "$daemon" 2>/dev/null
 		wait_until 15 gone "$daemon"
 	fi
 	local failed=
