@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"log"
 
 	"github.com/shelld/shelld/client"
 	"github.com/shelld/shelld/client/clienttest"
@@ -14,7 +13,8 @@ import (
 func ExampleClient_CreateShellCall() {
 	daemon, err := clienttest.Start() // stands in for shelld
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	defer daemon.Close()
 
@@ -27,7 +27,7 @@ func ExampleClient_CreateShellCall() {
 		Environment: &rpc.Environment{Type: "container_auto", DeleteAfter: true},
 	})
 	if err != nil {
-		log.Print(err)
+		fmt.Println(err)
 		return
 	}
 	// Output is what a model gets; Results have more than that.

@@ -124,7 +124,7 @@ func (c *session) start(r *run, m *startMessage, cgroup []int) error {
 	seq := c.server.reaper.begin()
 	var pid int
 	if c.mode == CgroupV1 {
-		pid, err = spawnV1(cmd, cgroup, c.home)
+		pid, err = spawnV1(cmd, cgroup)
 	} else {
 		cmd.cgroup = cgroup[0]
 		pid, err = spawn(cmd)
@@ -136,8 +136,8 @@ func (c *session) start(r *run, m *startMessage, cgroup []int) error {
 	} else {
 		c.commit(r, pid, seq)
 	}
-	if errors.Is(err, errStranded) {
-		return err
+	if c.mode == CgroupV1 {
+		return goHome(c.home)
 	}
 	return nil
 }

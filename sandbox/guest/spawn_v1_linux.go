@@ -15,18 +15,22 @@ var errStranded = errors.New("thread stranded in a run's cgroup")
 // hierarchy. Writing a pid into a cgroup takes a lock that is slow to get,
 // whereas a thread moves itself, by "0" into tasks, in a tenth of a
 // millisecond. So the calling thread, which the goroutine must be locked to,
-// goes there, forks, and is back in the cgroups of home when it returns.
-func spawnV1(c *command, run, home []int) (pid int, err error) {
-	err = enter(run)
-	if err != nil {
-		err = &StartError{Stage: StageCgroup, Errno: errnoOf(err)}
-	} else {
-		pid, err = spawn(c)
+// goes there and forks. It stays there until goHome, which comes after the
+// answer: a thread that leaves a cgroup with the cpu controller may have to wait
+// for the command it has started, and the answer would with it.
+func spawnV1(c *command, run []int) (pid int, err error) {
+	if err := enter(run); err != nil {
+		return 0, &StartError{Stage: StageCgroup, Errno: errnoOf(err)}
 	}
-	if homeErr := enter(home); homeErr != nil {
-		return pid, errors.Join(err, fmt.Errorf("%w: %w", errStranded, homeErr))
+	return spawn(c)
+}
+
+// goHome brings the calling thread back into the guest's own cgroups.
+func goHome(home []int) error {
+	if err := enter(home); err != nil {
+		return fmt.Errorf("%w: %w", errStranded, err)
 	}
-	return pid, err
+	return nil
 }
 
 // enter moves the calling thread.

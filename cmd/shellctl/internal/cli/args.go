@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// operand is what a command wants to be told, and where to find it.
-type operand struct{ what, lister string }
+// operand is what a command wants to be told, as the answer to who does not.
+type operand string
 
-var (
-	containerOperand = operand{"the container's ID or name", "shellctl container ls"}
-	callOperand      = operand{"the shell call's ID", "shellctl run ls"}
+const (
+	containerOperand operand = "give the container's ID or name; `shellctl container ls` lists them"
+	callOperand      operand = "give the shell call's ID; `shellctl run ls` lists them"
 )
 
 // one accepts exactly one operand, some at least one.
@@ -28,7 +28,7 @@ func (o operand) some(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return nil
 	}
-	return &usageError{command: cmd.CommandPath(), err: fmt.Errorf("give %s; `%s` lists them", o.what, o.lister)}
+	return &usageError{command: cmd.CommandPath(), err: errors.New(string(o))}
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
