@@ -53,7 +53,7 @@ func (m *Manager) begin(ctx context.Context, a *ActiveCall) (e *entry, lost []er
 func refusal(errs []error) (refused *Error) {
 	for _, err := range errs {
 		e, ok := errors.AsType[*Error](err)
-		if ok && errors.Is(e, ErrInvalid) {
+		if ok && (errors.Is(e, ErrInvalid) || errors.Is(e, ErrTooLarge)) {
 			return e
 		}
 		if ok && errors.Is(e, ErrExhausted) {

@@ -14,7 +14,8 @@ const (
 	adoptWorkers = 8
 	// adoptBudget bounds one attempt to adopt a sandbox, so that one that hangs
 	// holds up none of the others.
-	adoptBudget = 5 * time.Second
+	// It is longer than a guest may take for the two answers that this needs.
+	adoptBudget = 25 * time.Second
 )
 
 // Reconcile brings records and sandboxes in line after a start: it adopts
