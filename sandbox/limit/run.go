@@ -14,6 +14,9 @@ type Run struct {
 	box   *Sandbox
 	group group
 	name  string
+	// ahead are the files of Open, opened ahead of need; nil once they were
+	// handed out. Whoever has the run uses them, one after the other.
+	ahead []*os.File
 }
 
 // Run hands out a run cgroup that nothing was ever in. The caller ends with
@@ -24,7 +27,13 @@ func (s *Sandbox) Run() (*Run, error) { return s.take() }
 // Open opens what the guest needs to start the command in the cgroup: on v2
 // the directory, on v1 the tasks file of each hierarchy, to which one thread
 // writes "0" in the order given. The caller closes the files.
-func (r *Run) Open() ([]*os.File, error) { return r.group.open() }
+func (r *Run) Open() ([]*os.File, error) {
+	if files := r.ahead; files != nil {
+		r.ahead = nil
+		return files, nil
+	}
+	return r.group.open()
+}
 
 // PIDs returns the processes of the run as shelld sees them. The guest, one of
 // whose threads is inside for a moment on v1, is left out.
@@ -84,6 +93,8 @@ func (r *Run) Discard(ctx context.Context) error {
 // leave says that the caller is done with the run, whose cgroup is gone, or
 // could not be removed, or is left with processes in it.
 func (r *Run) leave(gone bool, err error) {
+	closeAll(r.ahead)
+	r.ahead = nil
 	r.box.mu.Lock()
 	delete(r.box.taken, r.name)
 	if !gone && err == nil {

@@ -235,6 +235,12 @@ func (s *Sandbox) close() {
 	s.mu.Unlock()
 	s.making.Lock()
 	defer s.making.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.ready { // nobody gets them any more
+		closeAll(r.ahead)
+		r.ahead = nil
+	}
 }
 
 // isGone reports whether the sandbox's cgroup was removed, as the container

@@ -114,6 +114,10 @@ func (s *Sandbox) makeRun() (*Run, error) {
 			return nil, errors.Join(err, r.group.remove())
 		}
 	}
+	var err error
+	if r.ahead, err = r.group.open(); err != nil {
+		return nil, errors.Join(err, r.group.remove())
+	}
 	return r, nil
 }
 
