@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +18,19 @@ func TestEngineInfoOfHungContainerd(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "every thread of containerd is stopped", func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range tasks {
+			stat, err := os.ReadFile(task)
+			if err != nil || !strings.Contains(string(stat), ") T ") {
+				return false
+			}
+		}
+		return len(tasks) > 0
+	})
 	begin := time.Now()
 	info := e.Info(t.Context())
 	took := time.Since(begin)

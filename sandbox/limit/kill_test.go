@@ -43,7 +43,7 @@ func TestKill(t *testing.T) {
 					t.Fatal(err)
 				}
 				if c.needsPids && !report.Pids.Enforced {
-					t.Skip("this hierarchy cannot limit processes")
+					t.Skip("not here: this hierarchy cannot limit processes")
 				}
 				spawn(t, r, c.script)
 				waitFor(t, "the script is under way", func() bool { return len(pidsOf(t, r)) >= c.min })

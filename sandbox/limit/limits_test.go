@@ -107,7 +107,7 @@ func TestMemoryLimitKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !report.MemoryBytes.Enforced {
-			t.Skip("this hierarchy cannot limit memory")
+			t.Skip("not here: this hierarchy cannot limit memory")
 		}
 		if n, err := r.OOMKills(); n != 0 || err != nil {
 			t.Errorf("OOMKills = %d, %v before anything ran", n, err)
