@@ -63,16 +63,16 @@ func catchSignals() {
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGTERM,
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
-	for _, sig := range cLibrarySignals() {
-		var deflt [4]uint64 // struct kernel_sigaction: SIG_DFL, no flags, no mask
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&deflt)), 0, 8, 0, 0) //nolint:gosec // the call takes a pointer
-	}
+	var deflt [4]uint64 // struct kernel_sigaction: SIG_DFL, no flags, no mask
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sigCancel,
+		uintptr(unsafe.Pointer(&deflt)), 0, 8, 0, 0) //nolint:gosec // the call takes a pointer
 }
 
-// cLibrarySignals are the signals that C libraries keep for themselves and
-// Go's runtime does not touch. Some programs leave them ignored for whatever
-// they start (make does), and that is inherited.
-func cLibrarySignals() []syscall.Signal { return []syscall.Signal{32, 33} }
+// sigCancel is the first real-time signal, which C libraries keep for
+// themselves and Go's runtime does not touch. Some programs leave it ignored
+// for whatever they start (make does), and that is inherited. The second one
+// is the runtime's.
+const sigCancel = 32
 
 // keepDescriptors keeps from commands what the guest may have inherited. Only
 // marks it, because the runtime has descriptors, too.
