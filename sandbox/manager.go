@@ -98,6 +98,9 @@ type operation struct{ cancel context.CancelCauseFunc }
 type entry struct {
 	id        ID // of container; never changes
 	container Container
+	// doomed says that nobody is to have the container any more, though it
+	// may take time until it is removed. It takes no one's place.
+	doomed bool
 	// box is nil unless the container is running, and also when its sandbox
 	// runs but could not be adopted yet.
 	box Box
@@ -258,7 +261,7 @@ func undo(ctx context.Context) (context.Context, context.CancelFunc) {
 func (m *Manager) liveLocked() int {
 	n := 0
 	for _, e := range m.entries {
-		if e.container.Status != StatusFailed {
+		if e.container.Status != StatusFailed && !e.doomed {
 			n++
 		}
 	}

@@ -74,6 +74,9 @@ func (m *Manager) release(e *entry) {
 func (m *Manager) discard(ctx context.Context, e *entry) {
 	ctx, cancel := undo(ctx)
 	defer cancel()
+	m.mu.Lock()
+	e.doomed = true
+	m.mu.Unlock()
 	if err := m.remove(ctx, e); err != nil && !errors.Is(err, ErrNotFound) {
 		m.log.WarnContext(ctx, "container not removed yet; trying again", "container_id", e.id, "err", err)
 		m.persist(ctx, "remove "+string(e.id), func(ctx context.Context) error {

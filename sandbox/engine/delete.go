@@ -59,6 +59,11 @@ func (e *Engine) remove(ctx context.Context, id sandbox.ID) (slot int, err error
 			return slot, wrap(ctx, fmt.Sprintf("delete container %s", id), err)
 		}
 	}
+	if container == nil {
+		if err := e.killShim(key); err != nil {
+			return slot, err
+		}
+	}
 	// A half that lacks its container may have left these.
 	if err := e.client.SnapshotService(snapshotter).Remove(ctx, key); err != nil && !absent(err) {
 		return slot, wrap(ctx, fmt.Sprintf("delete root of %s", id), err)
@@ -89,7 +94,10 @@ func (e *Engine) collect(ctx context.Context) error {
 func (e *Engine) deleteTask(ctx context.Context, container containerd.Container) error {
 	inTime, cancel := context.WithTimeoutCause(ctx, e.taskBudget, errors.New("the shim does not answer"))
 	defer cancel()
-	err := killTask(inTime, container)
+	found, err := killTask(inTime, container)
+	if err == nil && !found {
+		return e.killShim(container.ID())
+	}
 	if err == nil || ctx.Err() != nil || away(err) {
 		return err
 	}
@@ -116,19 +124,21 @@ func (e *Engine) deleteTask(ctx context.Context, container containerd.Container)
 }
 
 // killTask kills PID 1 of the container, which takes everything in its pid
-// namespace along whether it hangs or not, and removes the task.
-func killTask(ctx context.Context, container containerd.Container) error {
+// namespace along whether it hangs or not, and removes the task. It reports
+// whether there was one.
+func killTask(ctx context.Context, container containerd.Container) (found bool, err error) {
 	task, err := container.Task(ctx, nil)
 	if err == nil {
 		_, err = task.Delete(ctx, containerd.WithProcessKill)
 	}
 	if absent(err) {
-		return nil
+		return false, nil
 	}
-	return err
+	return true, err
 }
 
-// killShim kills the shim of the container with that id.
+// killShim kills the shim of the container with that id, if there is one. A
+// containerd that dies while it starts a shim knows nothing of it afterwards.
 func (e *Engine) killShim(id string) error {
 	found, err := e.shims()
 	if err != nil {

@@ -149,8 +149,9 @@ func (s shims) killOne(pid int, id string) error {
 	}
 	process := os.NewFile(uintptr(fd), "pidfd")
 	defer process.Close()
-	if option(commandLine(pid), "-id") != id {
-		return nil
+	args := commandLine(pid)
+	if option(args, "-id") != id || args[len(args)-1] == "delete" {
+		return nil // another's, or what containerd runs to clean up after a dead one
 	}
 	user, mount, err := s.namespaces(pid)
 	if err != nil {
