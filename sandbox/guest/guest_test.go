@@ -184,6 +184,9 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		b.quiet(t)
+		if err := r.Ping(t.Context()); err != nil { // all that was sent before is read
+			t.Error(err)
+		}
 		if left := b.connect(t).Runs(); len(left) != 0 {
 			t.Errorf("%d runs left", len(left))
 		}
