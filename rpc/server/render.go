@@ -58,16 +58,16 @@ func (s *server) renderError(w http.ResponseWriter, r *http.Request, requestID s
 	noRetry := false
 	if e, ok := errors.AsType[*httpError](err); ok {
 		status, code, param, message = e.status, e.code, e.param, e.message
+	} else if errors.Is(err, sandbox.ErrBroken) { // a sandbox that did not come up
+		status, code = http.StatusServiceUnavailable, string(sandbox.CodeEngineUnavailable)
+		message, retryAfter = "the sandbox did not come up; try again, and see the log under request id "+requestID, time.Second
+		s.log.WarnContext(r.Context(), "sandbox broken", "request_id", requestID, "err", err)
 	} else if e, ok := errors.AsType[*sandbox.Error](err); ok {
 		status, code, param, message = statuses(e.Class), string(e.Code), e.Param, e.Message
 		retryAfter, noRetry = e.RetryAfter, e.NoRetry
 		if status >= http.StatusInternalServerError && e.Cause != nil {
 			s.log.WarnContext(r.Context(), "request not served", "request_id", requestID, "method", r.Method, "path", r.URL.Path, "status", status, "err", err)
 		}
-	} else if errors.Is(err, sandbox.ErrBroken) { // a sandbox that did not come up
-		status, code = http.StatusServiceUnavailable, string(sandbox.CodeEngineUnavailable)
-		message, retryAfter = "the sandbox did not come up; try again, and see the log under request id "+requestID, time.Second
-		s.log.WarnContext(r.Context(), "sandbox broken", "request_id", requestID, "err", err)
 	}
 	kind := rpc.TypeInvalidRequest
 	if status >= http.StatusInternalServerError {
