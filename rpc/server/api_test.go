@@ -494,3 +494,23 @@ func TestNotTwice(t *testing.T) {
 		t.Errorf("answer at the stop: %v, %q", got.header, e.Message)
 	}
 }
+
+// A sandbox that did not come up is the engine's trouble and may come up the
+// next time, however the failure is dressed.
+func TestBrokenSandbox(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	for name, err := range map[string]error{
+		"plain":      errors.Join(errors.New("hello"), sandbox.ErrBroken),
+		"classified": &sandbox.Error{Class: sandbox.ErrBroken, Code: sandbox.CodeContainerFailed, Message: "it is gone"},
+	} {
+		a.world.Boxes.On(sandboxtest.OpOpen, sandboxtest.Fail(err))
+		got := a.send(request{method: "POST", path: "/v1/containers", body: `{"name":"x"}`})
+		got.refused(503, "engine_unavailable", "")
+		if got.header.Get("Retry-After-Ms") == "" || got.header.Get("X-Should-Retry") != "" {
+			t.Errorf("%s: headers %v advise against another try", name, got.header)
+		}
+	}
+	a.world.Boxes.On(sandboxtest.OpOpen, nil)
+	a.container()
+}
